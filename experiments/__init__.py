@@ -1,0 +1,1 @@
+"""Experiments with prefrl; never imported by the package."""

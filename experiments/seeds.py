@@ -1,0 +1,123 @@
+"""Run one setting over several seeds, side by side, and keep one line of results for each.
+
+    python -m experiments.seeds --out results/pendulum --seeds 0-9 --jobs 2 -- pendulum --steps 60000
+
+Everything after ``--`` goes to ``prefrl run``. Each seed has a database of its own in the output folder; a
+seed that is in ``results.jsonl`` is not run again, and one that was interrupted is resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from prefrl.store.engine import Database
+from prefrl.store.metrics import read_metrics
+from prefrl.store.runs import get_run
+
+
+def commit() -> str:
+    """Commit of the code that ran, with ``+`` where the tree had changes."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def run_seed(out: Path, seed: int, flags: list[str], mode: str) -> dict[str, Any]:
+    """Run (or resume) one seed and return its results.
+
+    Raises:
+        RuntimeError: The run failed; holds what it said.
+    """
+    path = out / f"seed-{seed}.db"
+    url, name = f"sqlite:///{path.resolve()}", f"seed-{seed}"
+    common = ["--db", url, "--mode", mode, "--folder", str(out / "logs"), "--json"]
+    known = path.exists() and _has_run(url, name)
+    verb = ["resume", name] if known else ["run", *flags, "--seed", str(seed), "--name", name]
+    started, cpu = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "prefrl", *verb, *common],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"seed {seed} failed with exit code {done.returncode}:\n{done.stderr[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    status = json.loads(done.stdout[done.stdout.index("{") :])
+    return {
+        "seed": seed,
+        "flags": flags,
+        "mode": mode,
+        "resumed": known,
+        "true_return": status["metrics"]["true_return"],
+        "env_steps": status["env_steps"],
+        "comparisons": status["comparisons"],
+        "curve": curve(url, name, "true_return"),
+        "oob_accuracy": curve(url, name, "oob_accuracy"),
+        "wall_s": round(time.monotonic() - started, 1),
+        "cpu_s_all_jobs": round(after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime, 1),
+        "commit": commit(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+    }
+
+
+def _has_run(url: str, name: str) -> bool:
+    with Database.open(url, readonly=True) as db:
+        return any(run.name == name for run in _runs(db))
+
+
+def _runs(db: Database) -> list[Any]:
+    from prefrl.store.runs import list_runs
+
+    return list_runs(db)
+
+
+def curve(url: str, run_name: str, metric: str) -> list[tuple[int, float]]:
+    """A metric over agent steps."""
+    with Database.open(url, readonly=True) as db:
+        rows = read_metrics(db, get_run(db, run_name).id, [metric])
+    return [(row.env_steps, round(row.value, 3)) for row in rows]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``0-9`` or ``0,3,5``."""
+    first, dash, last = text.partition("-")
+    return list(range(int(first), int(last) + 1)) if dash else [int(s) for s in text.split(",")]
+
+
+def main() -> None:
+    """Read the command line, run what is missing, print a line for each seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=parse_seeds, required=True)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--mode", choices=("lockstep", "async"), default="lockstep")
+    parser.add_argument("flags", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    flags = [f for f in args.flags if f != "--"]
+    args.out.mkdir(parents=True, exist_ok=True)
+    table = args.out / "results.jsonl"
+    rows = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
+    missing = [s for s in args.seeds if s not in {r["seed"] for r in rows}]
+    with ThreadPoolExecutor(args.jobs) as pool, table.open("a") as file:
+        for row in pool.map(lambda seed: run_seed(args.out, seed, flags, args.mode), missing):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            rows.append(row)
+            print(f"seed {row['seed']}: true return {row['true_return']:.2f} in {row['wall_s']:.0f} s", flush=True)
+    returns = [r["true_return"] for r in rows]
+    print(f"mean {sum(returns) / len(returns):.2f} over {len(returns)} seeds: {[round(x, 1) for x in sorted(returns)]}")
+
+
+if __name__ == "__main__":
+    main()

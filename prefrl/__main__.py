@@ -1,0 +1,5 @@
+"""``python -m prefrl``."""
+
+from prefrl.cli import main
+
+main()

@@ -1,0 +1,337 @@
+"""The command line. Every verb is a thin layer over a function of the library."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefrl import __version__
+from prefrl.config import RunConfig, Setting, from_dict, load_toml, parse_value, settings
+from prefrl.errors import ConfigError, PrefrlError
+
+if TYPE_CHECKING:
+    from prefrl.store.engine import Database
+    from prefrl.store.runs import Run
+
+MODES = ("async", "lockstep")
+DEFAULT_DB = "sqlite:///runs/prefrl.db"
+SHORT = {
+    "labels": "label.budget",
+    "steps": "policy.steps",
+    "learner": "policy.learner",
+    "oracle": "label.oracle",
+    "selector": "query.selector",
+    "seed": "seed",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the command line, do it, and exit: 0 well, 2 for an error of the user, 130 after Ctrl-C."""
+    args = build_parser().parse_args(argv)
+    try:
+        code = args.do(args)
+    except PrefrlError as error:
+        print(f"prefrl: {error}", file=sys.stderr)
+        code = 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All verbs and their flags."""
+    parser = argparse.ArgumentParser(
+        prog="prefrl", description="Teach agents by human preference: compare short clips, and an agent learns."
+    )
+    parser.add_argument("--version", action="version", version=f"prefrl {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    run = _verb(verbs, "run", "create a run and start it", _run)
+    run.add_argument("task", nargs="?", help="task or Gymnasium id; the same as --env.id")
+    run.add_argument("--name", help="name of the run (default: task and seed)")
+    run.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings; flags win over it")
+    run.add_argument("--mode", choices=MODES, default="async", help="processes, or a single reproducible one")
+    run.add_argument("--folder", type=Path, default=Path("runs"), help="where logs go (default: runs)")
+    run.add_argument("--json", action="store_true", help="print the final status as JSON")
+    _add_settings(run)
+
+    resume = _verb(verbs, "resume", "go on with a run after any kind of end", _resume)
+    resume.add_argument("name")
+    resume.add_argument("--steps", type=int, help="new total of agent steps, to train on beyond the old one")
+    resume.add_argument("--mode", choices=MODES, default="async")
+    resume.add_argument("--folder", type=Path, default=Path("runs"))
+    resume.add_argument("--json", action="store_true", help="print the final status as JSON")
+
+    worker = _verb(verbs, "worker", "be one role of a run, on this or another machine", _worker)
+    worker.add_argument("name")
+    worker.add_argument("--role", required=True, help="rollout, reward or oracle")
+    worker.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    worker.add_argument("--log-dir", help="folder for TensorBoard files")
+
+    status = _verb(verbs, "status", "what a run, or every run, is doing", _status)
+    status.add_argument("name", nargs="?")
+    status.add_argument("--json", action="store_true", help="print JSON")
+
+    evaluate = _verb(verbs, "eval", "true return of a stored policy", _eval)
+    evaluate.add_argument("name")
+    evaluate.add_argument("--checkpoint", type=int, metavar="ID", help="which checkpoint (default: the newest)")
+    evaluate.add_argument("--episodes", type=int, default=10)
+    evaluate.add_argument("--stochastic", action="store_true", help="sample actions instead of the most likely ones")
+    evaluate.add_argument("--list", action="store_true", help="list the checkpoints and stop")
+    evaluate.add_argument("--json", action="store_true", help="print JSON")
+
+    report = _verb(verbs, "report", "one self-contained HTML page with plots", _report)
+    report.add_argument("name")
+    report.add_argument("--out", type=Path, metavar="FILE", help="default: runs/NAME/report.html")
+
+    export = _verb(verbs, "export", "comparisons with their segments to a file", _export)
+    export.add_argument("name")
+    export.add_argument("file", type=Path, help="ends in .parquet or .jsonl")
+
+    imports = _verb(verbs, "import", "comparisons with their segments from a file, all or nothing", _import)
+    imports.add_argument("name")
+    imports.add_argument("file", type=Path, help="ends in .parquet or .jsonl")
+    imports.add_argument(
+        "--labels", choices=("mu", "sign", "index"), help="how the file's labels are encoded, where that is not clear"
+    )
+    imports.add_argument("--dry-run", action="store_true", help="check every row and write nothing")
+
+    db = _verb(verbs, "db", "check or upgrade the database", _db)
+    db.add_argument("action", choices=("check", "upgrade"))
+
+    _verb(verbs, "doctor", "find what is missing on this machine and say what to type", _doctor)
+    return parser
+
+
+def _verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")
+    parser.set_defaults(do=do)
+    if name != "doctor":
+        parser.add_argument(
+            "--db",
+            default=os.environ.get("PREFRL_DB", DEFAULT_DB),
+            metavar="URL",
+            help=f"sqlite:///FILE or postgresql://… (default: $PREFRL_DB or {DEFAULT_DB})",
+        )
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    short = {full: name for name, full in SHORT.items()}
+    section = ""
+    group: Any = parser
+    for setting in settings():
+        head = setting.name.partition(".")[0]
+        if head != section:
+            section, group = head, parser.add_argument_group(f"settings: {head}")
+        flags = [f"--{setting.name}"]
+        if setting.name in short and short[setting.name] != setting.name:
+            flags.insert(0, f"--{short[setting.name]}")
+        default = "" if setting.default in (None, {}) else f" (default: {setting.default})"
+        text = (setting.help + default).replace("%", "%%")
+        group.add_argument(*flags, dest=setting.name, metavar=_metavar(setting), help=text)
+
+
+def _metavar(setting: Setting) -> str:
+    for kind, name in ((bool, "true|false"), (int, "N"), (float, "X"), (dict, "{key=value}")):
+        if (
+            setting.type == kind
+            or kind in getattr(setting.type, "__args__", ())
+            or (kind is dict and "dict" in str(setting.type))
+        ):
+            return name
+    return "NAME"
+
+
+def config_from(args: argparse.Namespace) -> RunConfig:
+    """Defaults < file < flags."""
+    values = load_toml(args.config) if args.config else {}
+    if args.task is not None:
+        if getattr(args, "env.id") not in (None, args.task):
+            raise ConfigError(f"the task is given twice: {args.task} and --env.id {getattr(args, 'env.id')}")
+        setattr(args, "env.id", args.task)
+    for setting in settings():
+        text = getattr(args, setting.name)
+        if text is None:
+            continue
+        section, _, key = setting.name.partition(".")
+        value = parse_value(setting, text)
+        if key:
+            inner = values.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{args.config}: [{section}] must be a table of settings, not {inner!r}")
+            inner[key] = value
+        else:
+            values[section] = value
+    return from_dict(values)
+
+
+def _open(args: argparse.Namespace, *, readonly: bool = False) -> Database:
+    from prefrl.store.engine import Database
+
+    return Database.open(args.db, readonly=readonly)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from prefrl.run.create import check_start, new_run, prepare
+    from prefrl.store.engine import Database
+    from prefrl.store.runs import free_name
+
+    check_start(args.mode, config := config_from(args))
+    config, versions = prepare(config)
+    db = Database.create(args.db)
+    try:
+        name = args.name or free_name(db, f"{config.env.id.replace('/', '-')}-{config.seed}")
+        run = new_run(db, name, config, versions)
+        return _start(args, db, run)
+    finally:
+        db.close()
+
+
+def _resume(args: argparse.Namespace) -> int:
+    from prefrl.run.create import check_resume, extend
+    from prefrl.store.runs import get_run
+
+    db = _open(args)
+    try:
+        run = get_run(db, args.name)
+        check_resume(db, run, args.mode)
+        if args.steps is not None:
+            run = extend(db, run, args.steps)
+        return _start(args, db, run)
+    finally:
+        db.close()
+
+
+def _start(args: argparse.Namespace, db: Database, run: Run) -> int:
+    from prefrl.run.start import start
+
+    done, status = start(db, args.db, run, args.mode, args.folder / run.name)
+    if args.json:
+        print(json.dumps(status.to_dict(), indent=2))
+    else:
+        at = "" if args.db == DEFAULT_DB else f" --db {db.url}"
+        print(f"run {run.name} {'is done' if done else 'stopped'} after {status.env_steps:,} steps. Next:")
+        if not done:
+            print(f"  prefrl resume {run.name}{at}     to go on")
+        print(f"  prefrl report {run.name}{at}     for plots\n  prefrl eval {run.name}{at}       for its true return")
+    return 0 if done else 130
+
+
+def _worker(args: argparse.Namespace) -> int:
+    from prefrl.run.worker import work
+
+    work(args.db, args.name, args.role, args.parent, args.log_dir)
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    from prefrl.run.status import list_statuses, read_status
+
+    db = _open(args, readonly=True)
+    try:
+        if args.name is None:
+            statuses = list_statuses(db)
+            if args.json:
+                print(json.dumps([s.to_dict() for s in statuses], indent=2))
+            else:
+                from prefrl.run.view import line
+
+                print("\n".join(f"{s.run} ({s.state}): {line(s, 0.0)}" for s in statuses) or "no runs yet")
+            return 0
+        status = read_status(db, args.name)
+    finally:
+        db.close()
+    if args.json:
+        print(json.dumps(status.to_dict(), indent=2))
+    else:
+        from rich.console import Console
+
+        from prefrl.run.view import table
+
+        Console().print(table(status, 0.0))
+    return 0
+
+
+def _eval(args: argparse.Namespace) -> int:
+    from prefrl.evaluate import describe, evaluate
+    from prefrl.store.checkpoints import list_checkpoints
+    from prefrl.store.runs import get_run
+
+    db = _open(args, readonly=True)
+    try:
+        if args.list:
+            for stored in list_checkpoints(db, get_run(db, args.name).id):
+                print(f"{stored.id:6d}  {stored.env_steps:10,} steps  sha256 {stored.sha256[:12]}")
+            return 0
+        result = evaluate(db, args.name, args.checkpoint, args.episodes, deterministic=not args.stochastic)
+    finally:
+        db.close()
+    print(json.dumps(result.to_dict(), indent=2) if args.json else describe(result))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from prefrl.report import write_report
+
+    db = _open(args, readonly=True)
+    try:
+        path = write_report(db, args.name, args.out or Path("runs") / args.name / "report.html")
+    finally:
+        db.close()
+    print(path)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from prefrl.transfer import export_comparisons
+
+    db = _open(args, readonly=True)
+    try:
+        n = export_comparisons(db, args.name, args.file)
+    finally:
+        db.close()
+    print(f"{n} comparisons written to {args.file}")
+    return 0
+
+
+def _import(args: argparse.Namespace) -> int:
+    from prefrl.transfer import import_comparisons
+
+    db = _open(args)
+    try:
+        n = import_comparisons(db, args.name, args.file, labels=args.labels, dry_run=args.dry_run)
+    finally:
+        db.close()
+    print(f"{n} comparisons are valid; nothing was written" if args.dry_run else f"{n} comparisons imported")
+    return 0
+
+
+def _db(args: argparse.Namespace) -> int:
+    if args.action == "upgrade":
+        from prefrl.store.migrate import upgrade
+
+        upgrade(args.db)
+        print("the database is up to date")
+        return 0
+    db = _open(args, readonly=True)
+    db.close()
+    print(f"{db.url} can be read and is up to date")
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from prefrl.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        print(finding)
+    return 0 if all(f.ok for f in findings) else 1

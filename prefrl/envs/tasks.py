@@ -1,0 +1,133 @@
+"""The eight MuJoCo tasks of the paper as plain data: ids, lengths, speeds, instructions, cameras."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of the paper (section 3.1.1 and appendix A.1).
+
+    Attributes:
+        name: What people type, e.g. ``hopper``.
+        env_id: Registered Gymnasium id.
+        horizon: Steps of every episode. The paper removes all variable-length episodes; it does not
+            give the horizons of the two pendulums, so their 100 is our choice.
+        segment_steps: Steps of a clip: 1.5 seconds of video at ``fps``.
+        fps: Frames a second at which a clip is shown (video speed, not the simulator's clock).
+        entropy: Coefficient of the policy's entropy bonus while it learns from the predicted reward.
+        instructions: What an annotator is asked to look for, and what breaks a tie.
+        camera: Keyword arguments given to the environment when it draws.
+    """
+
+    name: str
+    env_id: str
+    horizon: int
+    segment_steps: int
+    fps: int
+    entropy: float = 0.01
+    instructions: str = ""
+    camera: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+_TRACK = {"camera_name": "track"}  # follows the body; the default view of these models stays behind
+
+
+def _side_view(distance: float, z: float, elevation: float = -10.0) -> dict[str, Any]:
+    """A camera at rest that keeps the whole range of motion in the picture."""
+    config = {"distance": distance, "lookat": (0.0, 0.0, z), "azimuth": 90.0, "elevation": elevation}
+    return {"default_camera_config": config}
+
+
+_ALL = (
+    Task(
+        name="cheetah",
+        env_id="prefrl/Cheetah-v0",
+        horizon=1000,
+        segment_steps=30,
+        fps=20,
+        instructions="Prefer the clip in which the cheetah moves further to the right. "
+        "Only speed counts; standing still beats moving left.",
+        camera=_TRACK,
+    ),
+    Task(
+        name="hopper",
+        env_id="prefrl/Hopper-v0",
+        horizon=1000,
+        segment_steps=60,
+        fps=40,
+        instructions="Watch the joint nearest the pointed end: prefer the clip in which it travels "
+        "further right (going left is worse than staying). If about equal, prefer the higher joint.",
+        camera=_TRACK,
+    ),
+    Task(
+        name="walker",
+        env_id="prefrl/Walker-v0",
+        horizon=1000,
+        segment_steps=45,
+        fps=30,
+        instructions="Watch the joint where the three limbs meet: prefer the clip in which it travels "
+        "further right (going left is worse than staying). If about equal, prefer the higher joint.",
+        camera=_TRACK,
+    ),
+    Task(
+        name="ant",
+        env_id="prefrl/Ant-v0",
+        horizon=1000,
+        segment_steps=30,
+        fps=20,
+        instructions="Prefer the clip in which the ant stands upright; if neither or both do, the one with "
+        "the higher centre. If still about equal, prefer faster motion to the right.",
+        camera=_TRACK,
+    ),
+    Task(
+        name="swimmer",
+        env_id="prefrl/Swimmer-v0",
+        horizon=1000,
+        segment_steps=60,
+        fps=40,
+        entropy=0.001,
+        instructions="Watch the middle of the body: prefer the clip in which it swims further to the right. "
+        "If about equal, call it a tie.",
+        camera=_TRACK,
+    ),
+    Task(
+        name="reacher",
+        env_id="prefrl/Reacher-v0",
+        horizon=50,
+        segment_steps=15,
+        fps=10,
+        instructions="Prefer the clip in which the green tip of the arm stays nearer to the red dot. "
+        "Holding a middle distance beats being near at first and far afterwards.",
+        camera=_side_view(distance=0.85, z=0.0, elevation=-90.0),
+    ),
+    Task(
+        name="pendulum",
+        env_id="prefrl/Pendulum-v0",
+        horizon=100,
+        segment_steps=15,
+        fps=10,
+        instructions="Prefer the clip in which the pole points more nearly straight up. "
+        "If it hangs down about equally in both, call it a tie.",
+        camera=_side_view(distance=4.0, z=0.0),
+    ),
+    Task(
+        name="double-pendulum",
+        env_id="prefrl/DoublePendulum-v0",
+        horizon=100,
+        segment_steps=15,
+        fps=10,
+        instructions="Prefer the clip in which both poles stand up, with the cart near the centre. "
+        "Standing steadily beats going up and down.",
+        camera=_side_view(distance=5.5, z=0.0),
+    ),
+)
+
+TASKS: dict[str, Task] = {task.name: task for task in _ALL}
+
+
+def find_task(name: str) -> Task | None:
+    """Return the task of that name or Gymnasium id, or None where there is none."""
+    return TASKS.get(name) or next((task for task in _ALL if task.env_id == name), None)

@@ -1,0 +1,96 @@
+"""The true return of a stored policy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from prefrl.config import from_dict
+from prefrl.errors import ConfigError, StoreError
+from prefrl.seeding import Stream, seed_for
+from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
+from prefrl.store.engine import Database
+from prefrl.store.runs import get_run
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """True returns of whole episodes, and exactly which policy made them."""
+
+    run: str
+    checkpoint: int
+    env_steps: int
+    sha256: str
+    deterministic: bool
+    true_returns: tuple[float, ...]
+    mean: float
+    std: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    db: Database, run_name: str, checkpoint_id: int | None = None, episodes: int = 10, *, deterministic: bool = True
+) -> Evaluation:
+    """Let a checkpoint's policy act in fresh episodes and sum the environment's own reward.
+
+    Args:
+        db: The run's database; only read.
+        run_name: The run.
+        checkpoint_id: Which checkpoint; by default the newest.
+        episodes: How many episodes, at least 1.
+        deterministic: The most likely action, or sampled ones.
+
+    Raises:
+        ConfigError: Fewer than one episode.
+        StoreError: No such run or checkpoint.
+    """
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    from prefrl.rollout import checkpoint as packing
+    from prefrl.rollout.learners import make_learner
+    from prefrl.rollout.role import make_venv
+
+    if episodes < 1:
+        raise ConfigError(f"--episodes must be at least 1, not {episodes}")
+    run = get_run(db, run_name)
+    if not list_checkpoints(db, run.id):
+        raise StoreError(f"run {run_name!r} has no checkpoint yet; it writes its first when learning starts")
+    config = from_dict(run.config)
+    stored, payload = load_checkpoint(db, run.id, checkpoint_id)
+    seed = seed_for(config.seed, Stream.EVALUATION, 0)
+    raw = make_venv(config.env, 1, seed)
+    normaliser = VecNormalize(raw, norm_reward=False, training=False) if config.policy.normalize_obs else None
+    model = make_learner(config.policy, normaliser or raw, seed)
+    packing.unpack(payload, model, normaliser)
+    returns: list[float] = []
+    obs = (normaliser or raw).reset()
+    while len(returns) < episodes:
+        action, _ = model.predict(obs, deterministic=deterministic)  # type: ignore[arg-type]  # never a dict here
+        obs, _, _, infos = (normaliser or raw).step(action)
+        returns += [float(info["episode"]["r"]) for info in infos if "episode" in info]
+    raw.close()
+    return Evaluation(
+        run=run.name,
+        checkpoint=stored.id,
+        env_steps=stored.env_steps,
+        sha256=stored.sha256,
+        deterministic=deterministic,
+        true_returns=tuple(returns),
+        mean=float(np.mean(returns)),
+        std=float(np.std(returns)),
+    )
+
+
+def describe(result: Evaluation) -> str:
+    """Two lines for a person."""
+    how = "deterministic" if result.deterministic else "stochastic"
+    policy = f"sha256 {result.sha256[:16]}"
+    return (
+        f"checkpoint {result.checkpoint} of run {result.run}: {result.env_steps:,} steps, {policy}\n"
+        f"true return of {len(result.true_returns)} {how} episodes: {result.mean:.2f} (std {result.std:.2f})"
+    )

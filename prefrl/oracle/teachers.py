@@ -1,0 +1,137 @@
+"""The paper's oracle and B-Pref's imperfect teachers (Christiano et al. 2017, section 3.1; Lee et al. 2021).
+
+A teacher sees the true rewards of two segments, left and right, and answers. Thresholds and temperatures
+are in units of the spread of true segment returns, so that no answer depends on the reward's scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefrl.errors import ConfigError
+from prefrl.registry import find
+from prefrl.types import Preference
+
+Rewards = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ReturnStatistics:
+    """True segment returns against which a teacher measures.
+
+    Attributes:
+        spread: Standard deviation over the untrained policy's segments; constant over a run.
+        recent_mean: Mean over the newest segments.
+    """
+
+    spread: float
+    recent_mean: float
+
+
+Teacher = Callable[[Rewards, Rewards, ReturnStatistics, np.random.Generator], Preference]
+"""An oracle plug-in: (left (T,), right (T,), statistics, rng) -> Preference."""
+
+
+def compare(left: float, right: float) -> Preference:
+    """The larger is preferred; a tie exactly at equality."""
+    if left == right:
+        return Preference.TIE
+    return Preference.LEFT if left > right else Preference.RIGHT
+
+
+def true_return() -> Teacher:
+    """The paper's oracle: immediately prefers the larger true return, indifferent at equality."""
+    return lambda left, right, stats, rng: compare(left.sum(), right.sum())
+
+
+def stochastic(beta: float = 5.0) -> Teacher:
+    """Prefers left with probability sigmoid(beta * (R_left - R_right) / spread)."""
+    _at_least("beta", beta, 0.0)
+
+    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        z = beta * (left.sum() - right.sum()) / max(stats.spread, 1e-12)
+        return Preference.LEFT if rng.random() < 0.5 * (1 + np.tanh(z / 2)) else Preference.RIGHT
+
+    return teach
+
+
+def mistake(epsilon: float = 0.1) -> Teacher:
+    """The paper's oracle, whose decided answers are flipped with probability epsilon."""
+    if not 0 <= epsilon <= 1:
+        raise ConfigError(f"the mistake oracle's epsilon must lie between 0 and 1, not {epsilon}")
+
+    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        answer = compare(left.sum(), right.sum())
+        if answer is Preference.TIE or rng.random() >= epsilon:
+            return answer
+        return Preference.RIGHT if answer is Preference.LEFT else Preference.LEFT
+
+    return teach
+
+
+def skip(threshold: float = 0.0) -> Teacher:
+    """Cannot compare where both returns lie more than ``threshold`` spreads below the recent mean."""
+    _at_least("threshold", threshold, -np.inf)
+
+    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        if max(left.sum(), right.sum()) < stats.recent_mean - threshold * stats.spread:
+            return Preference.INCOMPARABLE
+        return compare(left.sum(), right.sum())
+
+    return teach
+
+
+def equal(threshold: float = 0.1) -> Teacher:
+    """Calls it a tie where the returns differ by less than ``threshold`` spreads."""
+    _at_least("threshold", threshold, 0.0)
+
+    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        if abs(left.sum() - right.sum()) < threshold * stats.spread:
+            return Preference.TIE
+        return compare(left.sum(), right.sum())
+
+    return teach
+
+
+def myopic(gamma: float = 0.9) -> Teacher:
+    """Compares returns in which a step that lies ``j`` steps before the end counts ``gamma ** j``."""
+    if not 0 < gamma <= 1:
+        raise ConfigError(f"the myopic oracle's gamma must lie in (0, 1], not {gamma}")
+
+    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        return compare(*(float(rewards @ gamma ** np.arange(len(rewards) - 1, -1, -1)) for rewards in (left, right)))
+
+    return teach
+
+
+TEACHERS: dict[str, Callable[..., Teacher]] = {
+    "true-return": true_return,
+    "stochastic": stochastic,
+    "mistake": mistake,
+    "skip": skip,
+    "equal": equal,
+    "myopic": myopic,
+}
+
+
+def make_teacher(name: str, parameters: dict[str, Any]) -> Teacher:
+    """Build the teacher called ``name``.
+
+    Raises:
+        ConfigError: Unknown name or parameter.
+    """
+    make = find("oracle", name, TEACHERS)
+    try:
+        return make(**parameters)  # type: ignore[no-any-return]  # find returns plug-ins of any kind
+    except TypeError as error:
+        raise ConfigError(f"label.oracle_kwargs do not fit the oracle {name!r}: {error}") from error
+
+
+def _at_least(name: str, value: float, low: float) -> None:
+    if not low <= value < np.inf:
+        raise ConfigError(f"the oracle's {name} must be a finite number of at least {low:g}, not {value}")

@@ -1,0 +1,37 @@
+"""The page: HTML around the charts. Every word from the database passes through ``escape``."""
+
+from __future__ import annotations
+
+from prefrl import __version__
+from prefrl.report.facts import Facts
+from prefrl.report.markup import escape, moment, number
+from prefrl.report.sections import agreement, answering, calibrated, fitting, machinery, overview, performance
+from prefrl.report.style import CSS
+
+
+def render(facts: Facts) -> str:
+    """The whole page."""
+    status = facts.status
+    parts = [overview(facts), performance(facts)]
+    if facts.learned:
+        parts += [agreement(facts), calibrated(facts), answering(facts), fitting(facts)]
+    else:
+        parts.append(
+            "<section><h2>Comparisons and learned reward</h2><p class='missing'>There are none: this run learns from "
+            "the environment's own reward (<code>reward.source</code> is <code>true</code>). It is the reference "
+            "that runs on comparisons are measured against.</p></section>"
+        )
+    parts.append(machinery(facts))
+    title = escape(f"{status.run}: {status.task}")
+    return (
+        "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+        "<meta name='color-scheme' content='light dark'>\n"
+        f"<title>{title}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{escape(status.run)}</h1>\n"
+        f"<p class='lead'>{escape(status.task)}, {escape(status.learner)}, seed {status.seed}; "
+        f"{escape(status.state)} after {number(status.env_steps)} of {number(status.total_steps)} agent steps.</p>\n"
+        + "\n".join(parts)
+        + f"\n<footer>prefrl {escape(__version__)}; run created {moment(facts.run.created_ms)}</footer>\n"
+        "</main>\n</body>\n</html>\n"
+    )

@@ -1,0 +1,1 @@
+"""The learned reward: ensemble, preference loss, bootstrap, fitting, query selection, label schedule."""

@@ -1,0 +1,83 @@
+"""The comparisons and their segments as arrays, grown as rows arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from prefrl.errors import RewardError
+from prefrl.reward_model.ensemble import Spaces
+from prefrl.store.comparisons import active
+from prefrl.types import Comparison, Segment
+
+
+class PreferenceDataset:
+    """The database D of the paper, as the fitting needs it.
+
+    Args:
+        spaces: The environment's spaces.
+        segment_steps: Steps of each segment; others are refused by name.
+    """
+
+    def __init__(self, spaces: Spaces, segment_steps: int) -> None:
+        self.spaces, self.segment_steps = spaces, segment_steps
+        self.rows: list[Comparison] = []
+        self._index: dict[int, int] = {}
+        self._obs: list[Tensor] = []
+        self._act: list[Tensor] = []
+        self.obs = torch.empty(0, segment_steps, spaces.obs_dim)  # (S, T, obs)
+        self.act = torch.empty(0, segment_steps, spaces.act_dim)  # (S, T, act)
+        self.pairs: NDArray[np.int64] = np.empty((0, 2), np.int64)  # (B, 2) rows of obs and act
+        self.mu: NDArray[np.float32] = np.empty(0, np.float32)  # (B,)
+        self.seqs: NDArray[np.int64] = np.empty(0, np.int64)  # (B,)
+        self.last_seq = 0
+
+    def __len__(self) -> int:
+        """Comparisons that train."""
+        return len(self.mu)
+
+    def missing(self, rows: Iterable[Comparison]) -> list[int]:
+        """Ids of the segments that must be loaded before ``extend(rows)``."""
+        ids = {i for row in rows if row.mu is not None for i in (row.segment_1, row.segment_2)}
+        return sorted(ids - self._index.keys())
+
+    def extend(self, rows: list[Comparison], segments: Mapping[int, Segment]) -> None:
+        """Append comparisons in order of seq; superseded and withdrawn rows leave the training set.
+
+        Raises:
+            RewardError: A segment has another length or shape than this run's.
+        """
+        if not rows:
+            return
+        for id_ in self.missing(rows):
+            self._add_segment(id_, segments[id_])
+        self.rows += rows
+        self.last_seq = rows[-1].seq
+        train = [row for row in active(self.rows) if row.mu is not None]
+        index = self._index
+        self.pairs = np.array([(index[r.segment_1], index[r.segment_2]) for r in train], np.int64).reshape(-1, 2)
+        self.mu = np.array([r.mu for r in train], np.float32)
+        self.seqs = np.array([r.seq for r in train], np.int64)
+        if self._obs:  # not yet where all rows are incomparable
+            self.obs, self.act = torch.stack(self._obs), torch.stack(self._act)
+
+    def _add_segment(self, id_: int, segment: Segment) -> None:
+        if len(segment) != self.segment_steps:
+            raise RewardError(
+                f"segment {id_} has {len(segment)} steps, but this run compares segments of {self.segment_steps}"
+            )
+        obs, act = self.spaces.features(segment.obs, segment.act)
+        self._index[id_] = len(self._obs)
+        self._obs.append(obs)
+        self._act.append(act)
+
+
+def stack_steps(segments: Iterable[Segment]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """All steps of the segments one after the other: (N, *obs), (N, *act)."""
+    listed = list(segments)
+    return np.concatenate([s.obs for s in listed]), np.concatenate([s.act for s in listed])

@@ -1,0 +1,201 @@
+"""The ensemble with all that inference needs: input statistics, members, normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from prefrl.config import RewardConfig
+from prefrl.errors import RewardError
+from prefrl.registry import find
+from prefrl.reward_model.nets import NETS
+
+STD_FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What the reward model must know of an environment's spaces.
+
+    Attributes:
+        obs_shape: Shape of an observation.
+        act_shape: Shape of a Box action; () for Discrete.
+        n_actions: Number of Discrete actions, or None for Box.
+    """
+
+    obs_shape: tuple[int, ...]
+    act_shape: tuple[int, ...]
+    n_actions: int | None = None
+
+    @property
+    def obs_dim(self) -> int:
+        """Size of a flattened observation."""
+        return int(np.prod(self.obs_shape))
+
+    @property
+    def act_dim(self) -> int:
+        """Size of a flattened or one-hot action."""
+        return self.n_actions or int(np.prod(self.act_shape))
+
+    def features(self, obs: NDArray[Any], act: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        """Flatten to float32 features, Discrete actions one-hot: (N, obs_dim), (N, act_dim).
+
+        Raises:
+            RewardError: The shapes are not this environment's; names both.
+        """
+        for what, array, shape in (("observation", obs, self.obs_shape), ("action", act, self.act_shape)):
+            if array.shape[1:] != shape:
+                raise RewardError(f"the reward model takes {what}s of shape {shape}, but was given {array.shape[1:]}")
+        flat_obs = torch.from_numpy(np.ascontiguousarray(obs, dtype=np.float32)).reshape(len(obs), -1)
+        if self.n_actions is None:
+            return flat_obs, torch.from_numpy(np.ascontiguousarray(act, dtype=np.float32)).reshape(len(act), -1)
+        index = torch.from_numpy(np.ascontiguousarray(act, dtype=np.int64))
+        return flat_obs, torch.nn.functional.one_hot(index, self.n_actions).float()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for the run's record."""
+        return {"obs_shape": list(self.obs_shape), "act_shape": list(self.act_shape), "n_actions": self.n_actions}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Spaces:
+        """The inverse of ``to_dict``."""
+        return cls(tuple(values["obs_shape"]), tuple(values["act_shape"]), values["n_actions"])
+
+
+def resolve_device(name: str) -> torch.device:
+    """``auto`` is CUDA where there is one.
+
+    Raises:
+        RewardError: cuda was asked for and there is none.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RewardError("the device is set to cuda, but torch finds no CUDA device; use cpu or auto")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+class RewardEnsemble(nn.Module):
+    """M reward networks and the statistics around them, saved and loaded as one.
+
+    Inputs are standardised with statistics of the first random-policy segments, frozen from then on.
+    Each member is normalised by itself over recent policy data, then the members are averaged
+    (paper section 2.2.3), and the average is scaled to ``output_std``.
+
+    Args:
+        spaces: The environment's spaces.
+        config: Net, members, dropout, output_std.
+        seed: Seed of the run; decides the members' first weights.
+    """
+
+    obs_mean: Tensor
+    obs_std: Tensor
+    act_mean: Tensor
+    act_std: Tensor
+    member_mean: Tensor
+    member_std: Tensor
+    scale: Tensor
+
+    def __init__(self, spaces: Spaces, config: RewardConfig, seed: int) -> None:
+        super().__init__()
+        self.spaces, self.n_members, self.output_std = spaces, config.n_members, config.output_std
+        make = find("net", config.net, NETS)
+        self.net = make(config.n_members, spaces.obs_dim, spaces.act_dim, seed=seed, dropout=config.dropout)
+        for name, size, value in (
+            ("obs_mean", spaces.obs_dim, 0.0),
+            ("obs_std", spaces.obs_dim, 1.0),
+            ("act_mean", spaces.act_dim, 0.0),
+            ("act_std", spaces.act_dim, 1.0),
+            ("member_mean", config.n_members, 0.0),
+            ("member_std", config.n_members, 1.0),
+            ("scale", 1, 1.0),
+        ):
+            self.register_buffer(name, torch.full((size,), value))
+        self.to(resolve_device(config.device)).eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights live."""
+        return self.obs_mean.device
+
+    def set_input_statistics(self, obs: NDArray[Any], act: NDArray[Any]) -> None:
+        """Freeze the input standardisation, from random-policy steps (N, *obs), (N, *act)."""
+        for name, x in zip(("obs", "act"), self.spaces.features(obs, act), strict=True):
+            std, mean = torch.std_mean(x.double(), dim=0, correction=0)
+            if name == "act" and self.spaces.n_actions:  # one-hot columns are on one scale already
+                std, mean = torch.ones_like(std), torch.zeros_like(mean)
+            getattr(self, f"{name}_mean").copy_(mean)
+            getattr(self, f"{name}_std").copy_(torch.where(std < STD_FLOOR, torch.ones_like(std), std))
+
+    def standardise(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]:
+        """Standardise features (…, obs_dim), (…, act_dim) by the frozen statistics."""
+        return (obs - self.obs_mean) / self.obs_std, (act - self.act_mean) / self.act_std
+
+    def member_rewards(self, obs: NDArray[Any], act: NDArray[Any]) -> Tensor:
+        """Each member's reward of each step, not normalised: (N, *obs), (N, *act) -> (M, N)."""
+        with torch.no_grad():
+            features = [f.to(self.device) for f in self.spaces.features(obs, act)]
+            inputs = [x.expand(self.n_members, *x.shape) for x in self.standardise(*features)]
+            return self.net(*inputs)  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
+
+    def normalise(self, obs: NDArray[Any], act: NDArray[Any]) -> None:
+        """Recompute the normalisation over recent policy steps (N, *obs), (N, *act); call when members change."""
+        raw = self.member_rewards(obs, act).double()  # (M, N)
+        std, mean = torch.std_mean(raw, dim=1, correction=0)
+        std = torch.where(std < STD_FLOOR, torch.ones_like(std), std)  # a constant is not blown up to noise
+        average = ((raw - mean[:, None]) / std[:, None]).mean(0)
+        self.member_mean.copy_(mean)
+        self.member_std.copy_(std)
+        spread = float(average.std(correction=0))
+        self.scale.fill_(self.output_std / (spread if spread > STD_FLOOR else 1.0))
+
+    def reward(self, obs: NDArray[Any], act: NDArray[Any]) -> NDArray[np.float32]:
+        """The learned reward of each step, as the policy sees it: (N, *obs), (N, *act) -> (N,)."""
+        raw = self.member_rewards(obs, act)
+        average = ((raw - self.member_mean[:, None]) / self.member_std[:, None]).mean(0)
+        return (average * self.scale).cpu().numpy()
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """All weights and statistics, by name."""
+        return {f"ensemble.{name}": t.detach().cpu().contiguous() for name, t in self.state_dict().items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take weights and statistics from ``to_tensors``' names.
+
+        Raises:
+            RewardError: A tensor is missing or has another shape; nothing is changed then.
+        """
+        prefix = "ensemble."
+        state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        found = {k: tuple(v.shape) for k, v in state.items()}
+        expected = {k: tuple(v.shape) for k, v in self.state_dict().items()}
+        if found != expected:
+            wrong = sorted(k for k in found.keys() | expected.keys() if found.get(k) != expected.get(k))
+            raise RewardError(
+                "these reward weights do not fit this run's settings: "
+                + "; ".join(f"{k} is {found.get(k, 'missing')}, expected {expected.get(k, 'none')}" for k in wrong[:3])
+            )
+        self.load_state_dict(state)
+
+
+def tensors_to_bytes(tensors: dict[str, Tensor]) -> bytes:
+    """Serialise named tensors as safetensors (no pickle)."""
+    return save_tensors(tensors)
+
+
+def tensors_from_bytes(payload: bytes) -> dict[str, Tensor]:
+    """Read safetensors bytes.
+
+    Raises:
+        RewardError: The bytes are not safetensors.
+    """
+    try:
+        return load_tensors(payload)
+    except Exception as error:  # safetensors raises several kinds
+        raise RewardError(f"stored weights cannot be read: {error}") from error

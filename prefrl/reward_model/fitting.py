@@ -1,0 +1,180 @@
+"""Fitting the ensemble to comparisons: bootstrap, Adam, adaptive L2 (paper section 2.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from prefrl.config import RewardConfig
+from prefrl.errors import RewardError
+from prefrl.reward_model.bootstrap import bootstrap_weights
+from prefrl.reward_model.dataset import PreferenceDataset
+from prefrl.reward_model.ensemble import RewardEnsemble
+from prefrl.reward_model.loss import preference_loss
+from prefrl.seeding import Stream
+
+L2_EVERY = 25  # minibatches between two looks at the validation loss
+L2_FACTOR = 1.1
+L2_MIN, L2_MAX = 1e-7, 1.0
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """Losses and accuracies after fitting, means over members; NaN where there is no data."""
+
+    train_loss: float
+    oob_loss: float
+    oob_accuracy: float
+    l2: float
+    n_decided: int
+    n_ties: int
+
+
+class Fitter:
+    """Optimiser state and L2 coefficients of an ensemble; a member's step does not depend on the others.
+
+    Args:
+        ensemble: Fitted in place.
+        config: Step size, batch size, noise, L2 rule.
+        seed: Seed of the run, for the bootstrap and the minibatches.
+    """
+
+    def __init__(self, ensemble: RewardEnsemble, config: RewardConfig, seed: int) -> None:
+        self.ensemble, self.config, self.seed = ensemble, config, seed
+        self.parameters = list(ensemble.net.parameters())
+        self.penalised = [p for name, p in ensemble.net.named_parameters() if not name.endswith("bias")]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate)
+        self.l2 = torch.full((config.n_members,), config.l2_initial, device=ensemble.device)
+        self.n_steps = 0
+
+    def fit(self, data: PreferenceDataset, n_steps: int) -> FitReport:
+        """Take ``n_steps`` minibatches for each member and return how well the result fits.
+
+        Raises:
+            RewardError: The loss stopped being finite; the weights are then as before the call.
+        """
+        if not len(data):  # every answer was taken back
+            return self.report(data)
+        weights = bootstrap_weights(self.seed, self.config.n_members, data.seqs)  # (M, B)
+        batches = self._batches(weights, n_steps)
+        backup = [p.detach().clone() for p in self.parameters]
+        mu = torch.from_numpy(data.mu).to(self.ensemble.device)
+        pairs = torch.from_numpy(data.pairs).to(self.ensemble.device)
+        obs, act = self.ensemble.standardise(data.obs.to(self.ensemble.device), data.act.to(self.ensemble.device))
+        rng_state = torch.get_rng_state()
+        torch.manual_seed((self.seed * 7919 + self.n_steps) % 2**63)  # dropout masks
+        self.ensemble.train()
+        for step, index in enumerate(torch.from_numpy(batches).to(self.ensemble.device)):  # (M, b)
+            loss = preference_loss(self._logits(obs, act, pairs[index]), mu[index], self.config.noise).mean(1)  # (M,)
+            penalty = sum((p.square().flatten(1).sum(1) for p in self.penalised), torch.zeros_like(self.l2))
+            self.optimizer.zero_grad()
+            # summed, not averaged: each member's gradient is its own, whatever the number of members
+            (loss + self.l2 * penalty).sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            self.optimizer.step()
+            if self.config.l2_initial and (step + 1) % L2_EVERY == 0:
+                self._adapt_l2(*self._losses(data, weights))
+        self.ensemble.eval()
+        torch.set_rng_state(rng_state)
+        self.n_steps += n_steps
+        if not all(torch.isfinite(p).all() for p in self.parameters):
+            with torch.no_grad():
+                for p, old in zip(self.parameters, backup, strict=True):
+                    p.copy_(old)
+            raise RewardError("fitting the reward model gave weights that are not finite; lower reward.learning_rate")
+        return self.report(data)
+
+    def _batches(self, weights: NDArray[np.int64], n_steps: int) -> NDArray[np.int64]:
+        """Minibatches of comparison numbers, (n_steps, M, b): each member shuffles its own bootstrap sample."""
+        size = self.config.batch_size
+        streams = []
+        for member, counts in enumerate(weights):
+            rng = np.random.default_rng([self.seed, Stream.BATCHES, member, self.n_steps])
+            bag = np.repeat(np.arange(len(counts)), counts)
+            if not len(bag):
+                bag = np.arange(len(counts))  # one or two comparisons may all have weight 0
+            n_epochs = -(-n_steps * size // len(bag))
+            stream = np.concatenate([rng.permutation(bag) for _ in range(n_epochs)])
+            streams.append(stream[: n_steps * size].reshape(n_steps, size))
+        return np.stack(streams, axis=1)
+
+    def _logits(self, obs: Tensor, act: Tensor, pairs: Tensor) -> Tensor:
+        """Difference of summed rewards of each member's own pairs (M, b, 2): both segments in one forward."""
+        n_members, b = pairs.shape[:2]
+        steps = self.ensemble.net(
+            obs[pairs].reshape(n_members, -1, obs.shape[-1]), act[pairs].reshape(n_members, -1, act.shape[-1])
+        )
+        r = steps.reshape(n_members, b, 2, -1)  # (M, b, 2, T)
+        return r[:, :, 0].sum(-1) - r[:, :, 1].sum(-1)  # type: ignore[no-any-return]  # nn.Module is untyped
+
+    def logits(self, data: PreferenceDataset) -> Tensor:
+        """Difference of summed rewards of every comparison, by every member: (M, B)."""
+        sums = segment_sums(self.ensemble, data.obs, data.act)  # (M, S)
+        pairs = torch.from_numpy(data.pairs).to(sums.device)
+        return sums[:, pairs[:, 0]] - sums[:, pairs[:, 1]]
+
+    def _losses(self, data: PreferenceDataset, weights: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Mean training loss and mean out-of-bag loss of each member, (M,) each; NaN without data."""
+        self.ensemble.eval()
+        z = self.logits(data)
+        self.ensemble.train()
+        loss = preference_loss(z, torch.from_numpy(data.mu).to(z.device), self.config.noise)  # (M, B)
+        w = torch.from_numpy(weights).to(z.device)
+        oob = w == 0
+        return (loss * w).sum(1) / w.sum(1), (loss * oob).sum(1) / oob.sum(1)
+
+    def _adapt_l2(self, train: Tensor, oob: Tensor) -> None:
+        """Keep the validation loss between l2_low and l2_high times the training loss, member by member."""
+        ratio = oob / train
+        grow, shrink = ratio > self.config.l2_high, ratio < self.config.l2_low  # both False for NaN
+        self.l2 = torch.where(grow, self.l2 * L2_FACTOR, torch.where(shrink, self.l2 / L2_FACTOR, self.l2))
+        self.l2.clamp_(L2_MIN, L2_MAX)
+
+    def report(self, data: PreferenceDataset) -> FitReport:
+        """Losses and out-of-bag accuracy now; ties are in the losses, but not in the accuracy."""
+        weights = bootstrap_weights(self.seed, self.config.n_members, data.seqs)
+        train, oob = self._losses(data, weights)
+        self.ensemble.eval()
+        z = self.logits(data).cpu().numpy()
+        decided = data.mu != 0.5
+        held_out = (weights == 0) & decided
+        right = ((z > 0) == (data.mu > 0.5)) & held_out
+        return FitReport(
+            train_loss=float(train.nanmean()),
+            oob_loss=float(oob.nanmean()),
+            oob_accuracy=float(right.sum() / held_out.sum()) if held_out.any() else float("nan"),
+            l2=float(self.l2.mean()),
+            n_decided=int(decided.sum()),
+            n_ties=int((~decided).sum()),
+        )
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Optimiser state, L2 coefficients and step count, by name."""
+        tensors = {"fitter.l2": self.l2.cpu(), "fitter.n_steps": torch.tensor([self.n_steps])}
+        for i, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"fitter.adam.{i}.{name}": value.cpu().contiguous() for name, value in state.items()}
+        return tensors
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the state from ``to_tensors``' names, so that a resumed run goes on as if never stopped."""
+        self.l2 = tensors["fitter.l2"].to(self.ensemble.device)
+        self.n_steps = int(tensors["fitter.n_steps"][0])
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("fitter.adam."):
+                _, _, i, name = key.split(".")
+                state.setdefault(int(i), {})[name] = value
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+
+def segment_sums(ensemble: RewardEnsemble, obs: Tensor, act: Tensor) -> Tensor:
+    """Sum of each member's reward over each segment: features (S, T, obs), (S, T, act) -> (M, S)."""
+    n_segments, n_steps = obs.shape[:2]
+    with torch.no_grad():
+        inputs = ensemble.standardise(obs.to(ensemble.device).flatten(0, 1), act.to(ensemble.device).flatten(0, 1))
+        steps = ensemble.net(*(x.expand(ensemble.n_members, *x.shape) for x in inputs))  # (M, S * T)
+    return steps.reshape(-1, n_segments, n_steps).sum(-1)  # type: ignore[no-any-return]

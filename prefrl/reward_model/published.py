@@ -1,0 +1,73 @@
+"""Published reward versions: how rollouts, evaluation and other people's scripts get the learned reward."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from prefrl.config import from_dict
+from prefrl.errors import RewardError
+from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, tensors_from_bytes
+from prefrl.store.engine import Database
+from prefrl.store.rewards import load_reward, newest_version
+from prefrl.store.runs import Run, get_run
+
+
+class RewardSource(Protocol):
+    """Where ``LearnedReward`` gets its versions."""
+
+    def newest(self) -> int:
+        """Number of the newest version; 0 if there is none."""
+
+    def load(self) -> tuple[int, RewardEnsemble]:
+        """The newest version and its number."""
+
+
+class PublishedReward:
+    """Versions that a run's reward role publishes.
+
+    Args:
+        db: The run's database.
+        run: The run.
+    """
+
+    def __init__(self, db: Database, run: Run) -> None:
+        self.db, self.run = db, run
+
+    def newest(self) -> int:
+        """Number of the newest version; 0 if there is none."""
+        return newest_version(self.db, self.run.id)
+
+    def load(self, version: int | None = None) -> tuple[int, RewardEnsemble]:
+        """A version (by default the newest) and its number."""
+        record, payload = load_reward(self.db, self.run.id, version)
+        ensemble = new_ensemble(self.run)
+        ensemble.load(tensors_from_bytes(payload))
+        return record.version, ensemble
+
+
+def new_ensemble(run: Run) -> RewardEnsemble:
+    """An untrained ensemble of the run's settings."""
+    config = from_dict(run.config)
+    return RewardEnsemble(Spaces.from_dict(run.versions["spaces"]), config.reward, config.seed)
+
+
+def load_reward_model(url: str, run_name: str, version: int | None = None) -> RewardEnsemble:
+    """The learned reward of a run, for scoring: ``load_reward_model(url, name).reward(obs, act)``.
+
+    Args:
+        url: Database URL, such as ``sqlite:///runs/prefrl.db``.
+        run_name: Name of the run.
+        version: Which version; by default the newest.
+
+    Raises:
+        RewardError: The run has no reward version yet.
+    """
+    db = Database.open(url, readonly=True)
+    try:
+        run = get_run(db, run_name)
+        published = PublishedReward(db, run)
+        if not published.newest():
+            raise RewardError(f"run {run_name!r} has no reward version yet; it needs its first comparisons")
+        return published.load(version)[1]
+    finally:
+        db.close()

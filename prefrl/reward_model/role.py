@@ -1,0 +1,154 @@
+"""The reward role: proposes queries, fits the ensemble, publishes versions. It never sees the true reward."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from prefrl.config import from_dict
+from prefrl.registry import find
+from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
+from prefrl.reward_model.ensemble import Spaces, tensors_from_bytes, tensors_to_bytes
+from prefrl.reward_model.fitting import Fitter
+from prefrl.reward_model.published import new_ensemble
+from prefrl.reward_model.schedule import n_initial, n_scheduled
+from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, draw_candidates
+from prefrl.rollout.pace import learning_starts, sync_steps
+from prefrl.seeding import Stream, rng_for
+from prefrl.store.comparisons import n_counted, tail
+from prefrl.store.engine import Database
+from prefrl.store.metrics import add_metrics
+from prefrl.store.queue import asked_pairs, counts, expire, propose
+from prefrl.store.retention import milestones
+from prefrl.store.rewards import load_reward, newest_version, prune_rewards, publish, reward_versions
+from prefrl.store.runs import Run
+from prefrl.store.segments import load_segments, recent_segment_ids
+from prefrl.store.workers import workers
+from prefrl.types import Segment
+
+
+class RewardRole:
+    """Learns the reward from the comparisons in the database and decides what to ask next.
+
+    Args:
+        db: The run's database.
+        run: The run.
+    """
+
+    name = "reward"
+
+    def __init__(self, db: Database, run: Run) -> None:
+        self.db, self.run, self.config = db, run, from_dict(run.config)
+        self.label, self.query = self.config.label, self.config.query
+        self.spaces = Spaces.from_dict(run.versions["spaces"])
+        assert self.config.env.segment_steps is not None
+        self.data = PreferenceDataset(self.spaces, self.config.env.segment_steps)
+        self.ensemble = new_ensemble(run)
+        self.fitter = Fitter(self.ensemble, self.config.reward, self.config.seed)
+        self.start = learning_starts(self.config)
+        self.version, self.fitted_at = newest_version(db, run.id), 0
+        if self.version:
+            record, payload = load_reward(db, run.id)
+            tensors = tensors_from_bytes(payload)
+            self.ensemble.load(tensors)
+            self.fitter.load(tensors)
+            self.fitted_at = record.env_steps
+        self._pool: dict[int, Segment] = {}
+
+    def step(self) -> bool:
+        """Ask what is due, or fit and publish what is due; False if nothing was."""
+        env_steps = self._env_steps()
+        return self._propose(env_steps) or self._fit(env_steps)
+
+    def waiting_for(self) -> str:
+        """What is missing before the next version, in words."""
+        if self.version:
+            return "new rollouts"
+        return f"the first comparisons: {n_counted(self.db, self.run.id)} of {n_initial(self.label)}"
+
+    def _env_steps(self) -> int:
+        rows = [w for w in workers(self.db, self.run.id) if w.role == "rollout"]
+        return max((w.env_steps or 0 for w in rows), default=0)
+
+    def _segments(self, ids: list[int]) -> list[Segment]:
+        """Load what is not in memory yet and forget what is no longer asked for."""
+        known = {i: self._pool[i] for i in ids if i in self._pool}
+        self._pool = known | load_segments(self.db, [i for i in ids if i not in known])
+        return [self._pool[i] for i in ids]
+
+    def _propose(self, env_steps: int) -> bool:
+        if env_steps < self.start:
+            return False
+        learned, total = env_steps - self.start, self.config.policy.steps - self.start
+        expired = expire(self.db, self.run.id, before_env_steps=env_steps - self.query.max_age)
+        state = counts(self.db, self.run.id)
+        waiting = state.get("proposed", 0) + state.get("leased", 0) + state.get("skipped", 0)
+        n = n_scheduled(self.label, learned, total) - n_counted(self.db, self.run.id) - waiting
+        if n <= 0:
+            return expired > 0
+        pool = self.query.pool if self.version else 2 * n_initial(self.label)
+        ids = sorted(recent_segment_ids(self.db, self.run.id, pool))
+        segments = self._segments(ids)
+        place = {id_: i for i, id_ in enumerate(ids)}
+        asked = {
+            (min(place[a], place[b]), max(place[a], place[b]))
+            for a, b in asked_pairs(self.db, self.run.id)
+            if a in place and b in place
+        }
+        rng = rng_for(self.config.seed, Stream.CANDIDATES, sum(state.values()))
+        candidates = draw_candidates(len(ids), n * self.query.candidate_factor, asked, rng)
+        if not len(candidates):
+            return False
+        features = [self.spaces.features(s.obs, s.act) for s in segments]
+        obs, act = (torch.stack(x) for x in zip(*features, strict=True))
+        chosen = self._selector()(self.ensemble, obs, act, candidates, n)
+        pairs = [(ids[a], ids[b]) for a, b in chosen.tolist()]
+        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
+        return True
+
+    def _selector(self) -> Selector:
+        if not self.version:  # an unfitted ensemble disagrees about nothing that matters
+            return at_random
+        if self.query.selector == "disagreement" and self.query.variance_of == "logit":
+            return by_logit
+        return find("selector", self.query.selector, SELECTORS)  # type: ignore[no-any-return]  # any plug-in
+
+    def _fit(self, env_steps: int) -> bool:
+        if self.version:
+            if env_steps - self.fitted_at < sync_steps(self.config.policy):
+                return False
+        elif env_steps < self.start or n_counted(self.db, self.run.id) < n_initial(self.label):
+            return False
+        rows = tail(self.db, self.run.id, self.data.last_seq)
+        self.data.extend(rows, load_segments(self.db, self.data.missing(rows)))
+        recent = self._segments(sorted(recent_segment_ids(self.db, self.run.id, self.query.pool)))
+        steps = stack_steps(recent[-self.config.reward.norm_segments :])
+        if not self.version:
+            first = recent_segment_ids(self.db, self.run.id, 10_000, source="initial")
+            self.ensemble.set_input_statistics(*stack_steps(load_segments(self.db, first).values()))
+        n_steps = self.config.reward.fit_steps if self.version else self.config.reward.pretrain_steps
+        report = self.fitter.fit(self.data, n_steps)
+        self.ensemble.normalise(*steps)
+        metrics = {**dataclasses.asdict(report), "n_comparisons": len(self.data)}
+        tensors = self.ensemble.to_tensors() | self.fitter.to_tensors()
+        self.version = publish(
+            self.db,
+            self.run.id,
+            tensors_to_bytes(tensors),
+            last_seq=self.data.last_seq,
+            env_steps=env_steps,
+            metrics=metrics,
+        )
+        self.fitted_at = env_steps
+        finite = {k: float(v) for k, v in metrics.items() if v == v}
+        add_metrics(self.db, self.run.id, self.name, env_steps, finite)
+        self._prune()
+        return True
+
+    def _prune(self) -> None:
+        """Keep the weights of the newest versions and of one in each twentieth of the run."""
+        if self.version % 10 == 0:
+            versions = reward_versions(self.db, self.run.id)
+            kept = milestones([v.env_steps for v in versions], self.config.policy.steps)
+            prune_rewards(self.db, self.run.id, {versions[i].version for i in kept})

@@ -1,0 +1,80 @@
+"""Which pairs to ask (paper section 2.2.4)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from prefrl.reward_model.ensemble import RewardEnsemble
+from prefrl.reward_model.fitting import segment_sums
+
+
+class Selector(Protocol):
+    """A selector plug-in: ``(ensemble, obs (S, T, obs), act (S, T, act), candidates (C, 2), n) -> (n, 2)``."""
+
+    def __call__(
+        self, ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
+    ) -> NDArray[np.int64]:
+        """Return up to ``n`` rows of ``candidates``, best first."""
+
+
+def draw_candidates(
+    n_segments: int, n: int, asked: set[tuple[int, int]], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Up to ``n`` distinct pairs (i < j) of different segments, uniformly, none of them in ``asked``: (C, 2)."""
+    n_pairs = n_segments * (n_segments - 1) // 2
+    n_draws = min(n_pairs, 2 * n + len(asked))
+    flat = rng.choice(n_pairs, size=n_draws, replace=False)
+    i, j = _unrank(flat, n_segments)
+    flip = rng.random(n_draws) < 0.5  # which segment is stored first carries no information
+    first, second = np.where(flip, j, i), np.where(flip, i, j)
+    fresh = [
+        (a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True) if (min(a, b), max(a, b)) not in asked
+    ]
+    return np.array(fresh[:n], np.int64).reshape(-1, 2)
+
+
+def _unrank(flat: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pair number -> (i, j), i < j, numbering the upper triangle row by row."""
+    starts = np.concatenate([[0], np.cumsum(np.arange(n - 1, 0, -1))])
+    i = np.searchsorted(starts, flat, side="right") - 1
+    return i, flat - starts[i] + i + 1
+
+
+def _differences(ensemble: RewardEnsemble, obs: Tensor, act: Tensor, pairs: NDArray[np.int64]) -> Tensor:
+    sums = segment_sums(ensemble, obs, act)  # (M, S)
+    return sums[:, pairs[:, 0]] - sums[:, pairs[:, 1]]  # (M, C)
+
+
+def by_probability(
+    ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Highest variance over members of the predicted probability."""
+    variance = torch.sigmoid(_differences(ensemble, obs, act, candidates)).var(0, correction=0)
+    return _top(candidates, variance, n)
+
+
+def by_logit(
+    ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Highest variance over members of the difference of summed rewards."""
+    return _top(candidates, _differences(ensemble, obs, act, candidates).var(0, correction=0), n)
+
+
+def at_random(
+    ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """The first candidates, which are in random order already."""
+    return candidates[:n]
+
+
+def _top(candidates: NDArray[np.int64], score: Tensor, n: int) -> NDArray[np.int64]:
+    best: NDArray[np.int64] = torch.argsort(score, descending=True, stable=True)[:n].cpu().numpy()
+    return candidates[best]
+
+
+SELECTORS: dict[str, Selector] = {"disagreement": by_probability, "random": at_random}

@@ -1,0 +1,1 @@
+"""The policy acts and learns on the learned reward."""

@@ -1,0 +1,32 @@
+"""When things happen, in agent steps; agreed between the roles through the configuration alone."""
+
+from __future__ import annotations
+
+from prefrl.config import PolicyConfig, RunConfig
+from prefrl.reward_model.schedule import n_initial
+
+
+def rollout_size(policy: PolicyConfig) -> int:
+    """Agent steps between two updates of the policy (resolved configuration)."""
+    assert policy.n_steps is not None, "the configuration is resolved before a run starts"
+    return policy.n_steps * policy.n_envs
+
+
+def sync_steps(policy: PolicyConfig) -> int:
+    """Agent steps between two exchanges: ``policy.sync_every`` rounded up to whole rollouts."""
+    size = rollout_size(policy)
+    return -(-policy.sync_every // size) * size
+
+
+def learning_starts(config: RunConfig) -> int:
+    """Agent steps of the untrained policy, from which the initial comparisons are asked.
+
+    As many as there are steps in one segment for each initial comparison, rounded up to whole exchanges, so
+    that a step is in about two of the segments compared; at most half of the run.
+    """
+    if config.reward.source == "true":
+        return 0
+    assert config.env.segment_steps is not None, "the configuration is resolved before a run starts"
+    wanted = n_initial(config.label) * config.env.segment_steps
+    unit = rollout_size(config.policy)
+    return max(unit, min(-(-wanted // unit) * unit, config.policy.steps // 2 // unit * unit))

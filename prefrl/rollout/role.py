@@ -1,0 +1,220 @@
+"""The rollout role: acts, records segments, learns on the learned reward, keeps checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+from prefrl.config import EnvConfig, RunConfig, from_dict
+from prefrl.envs.make import make_env
+from prefrl.reward_model.published import PublishedReward
+from prefrl.reward_model.schedule import n_initial, n_scheduled
+from prefrl.rollout import checkpoint
+from prefrl.rollout.learned_reward import LearnedReward
+from prefrl.rollout.learners import make_learner
+from prefrl.rollout.pace import learning_starts, sync_steps
+from prefrl.seeding import Stream, rng_for, seed_for
+from prefrl.segments.recorder import SegmentRecorder
+from prefrl.store.checkpoints import (
+    list_checkpoints,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from prefrl.store.comparisons import n_counted
+from prefrl.store.engine import Database
+from prefrl.store.metrics import add_metrics
+from prefrl.store.retention import milestones
+from prefrl.store.runs import Run
+from prefrl.store.segments import add_segments, prune_segments
+
+RECENT_EPISODES = 20
+
+
+class Surroundings(Protocol):
+    """What is around the role: other processes (async) or the other roles in this one (lockstep)."""
+
+    def beat(self, env_steps: int, state: str) -> None:
+        """Say that the role is alive."""
+
+    def exchange(self) -> None:
+        """Let the other roles do what they can with what is in the database; called once a rollout or more."""
+
+    def wait(self) -> None:
+        """Called again and again while the role can do nothing until another role has done something."""
+
+    def stopping(self) -> bool:
+        """True once the role should finish its step, save and return."""
+
+
+def make_venv(env: EnvConfig, n_envs: int, seed: int) -> VecEnv:
+    """The environments, each with its true return monitored, each seeded once."""
+
+    def maker(index: int) -> Callable[[], Monitor]:
+        return lambda: Monitor(make_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs))
+
+    venv = DummyVecEnv([maker(i) for i in range(n_envs)])
+    venv.seed(seed)
+    return venv
+
+
+class RolloutRole:
+    """One policy, one ``learn()`` call for the whole life of the process.
+
+    Args:
+        db: The run's database.
+        run: The run.
+        around: The other roles, in other processes or in this one.
+        log_dir: Folder for TensorBoard files, or None.
+    """
+
+    name = "rollout"
+
+    def __init__(self, db: Database, run: Run, around: Surroundings, log_dir: str | None = None) -> None:
+        self.db, self.run, self.around = db, run, around
+        self.config: RunConfig = from_dict(run.config)
+        policy, env = self.config.policy, self.config.env
+        assert env.segment_steps is not None, "the configuration is resolved before a run starts"
+        self.learned = self.config.reward.source == "learned"
+        self.start, self.sync = learning_starts(self.config), sync_steps(policy)
+        stored = list_checkpoints(db, run.id)
+        self.resumed_at = stored[-1].env_steps if stored else 0
+        seed = seed_for(self.config.seed, Stream.POLICY, self.resumed_at)
+        set_random_seed(seed)
+        venv = make_venv(env, policy.n_envs, seed)
+        self.recorder = SegmentRecorder(venv, env.segment_steps, max(self.sync, self.start) // policy.n_envs)
+        self.reward = LearnedReward(self.recorder, PublishedReward(db, run)) if self.learned else None
+        top: VecEnv = self.reward or venv
+        self.normaliser = VecNormalize(top, norm_reward=False) if policy.normalize_obs else None
+        self.model = make_learner(policy, self.normaliser or top, seed)
+        if log_dir is not None:
+            self.model.tensorboard_log = log_dir
+        if stored:
+            checkpoint.unpack(load_checkpoint(db, run.id)[1], self.model, self.normaliser)
+            self.model.num_timesteps = self.resumed_at
+            self.model._n_updates = int(stored[-1].meta["n_updates"])
+
+    def run_to_end(self) -> None:
+        """Collect the untrained policy's segments if there are none yet, wait for the first reward, then learn."""
+        if self.learned:
+            if not self.resumed_at:
+                self._collect_initial()
+            assert self.reward is not None
+            while not self.reward.pin():
+                if self.around.stopping():
+                    return
+                self.around.beat(self.model.num_timesteps, "waiting for the first reward version")
+                self.around.wait()
+        if not self.resumed_at:
+            self.save()
+        rest = self.config.policy.steps - self.model.num_timesteps
+        if rest > 0:
+            self.model.learn(rest, callback=Exchange(self), reset_num_timesteps=False, tb_log_name=self.run.name)
+        self.save()
+        self.around.beat(self.model.num_timesteps, "stopped" if self.around.stopping() else "done")
+
+    @property
+    def finished(self) -> bool:
+        """True once the run has all its agent steps."""
+        return self.model.num_timesteps >= self.config.policy.steps
+
+    def _collect_initial(self) -> None:
+        """Let the untrained policy act; its episodes count, its segments get the initial comparisons."""
+        obs = self.recorder.reset()
+        while self.recorder.n_env_steps < self.start and not self.around.stopping():
+            if self.normaliser is not None:
+                assert isinstance(obs, np.ndarray)
+                self.normaliser.obs_rms.update(obs)
+                obs = self.normaliser.normalize_obs(obs)
+            obs = self.recorder.step(self.model.predict(obs)[0])[0]  # type: ignore[arg-type]
+        self.model.num_timesteps = self.recorder.n_env_steps
+        self.store_segments(2 * n_initial(self.config.label), "initial")
+        self.around.beat(self.model.num_timesteps, "collected the untrained policy's segments")
+        self.around.exchange()
+
+    def store_segments(self, n: int, source: str) -> None:
+        """Cut segments from the newest steps and write them, with the true returns kept apart."""
+        steps = self.model.num_timesteps
+        rng = rng_for(self.config.seed, Stream.SEGMENTS, steps)
+        segments, truths = self.recorder.cut(n, rng, env_steps=steps, source=source)
+        add_segments(self.db, self.run.id, segments, truths)
+        prune_segments(self.db, self.run.id, keep=4 * max(self.config.query.pool, 2 * n_initial(self.config.label)))
+
+    def save(self) -> None:
+        """Write a checkpoint and drop those that are neither recent nor milestones."""
+        meta = {"learner": self.config.policy.learner, "n_updates": self.model._n_updates}
+        steps = self.model.num_timesteps
+        save_checkpoint(self.db, self.run.id, checkpoint.pack(self.model, self.normaliser), env_steps=steps, meta=meta)
+        stored = list_checkpoints(self.db, self.run.id)
+        kept = milestones([c.env_steps for c in stored], self.config.policy.steps)
+        prune_checkpoints(self.db, self.run.id, {stored[i].id for i in kept})
+
+    def lag(self) -> int:
+        """Comparisons by which the answers are behind the schedule."""
+        learned = self.model.num_timesteps - self.start
+        total = self.config.policy.steps - self.start
+        return n_scheduled(self.config.label, learned, total) - n_counted(self.db, self.run.id)
+
+
+class Exchange(BaseCallback):
+    """What the rollout role does between rollouts, inside its one ``learn()`` call."""
+
+    def __init__(self, role: RolloutRole) -> None:
+        super().__init__()
+        self.role = role
+        self._synced = self._saved = -1
+
+    def _on_training_start(self) -> None:
+        self._synced = self._saved = self.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        role = self.role
+        if self.num_timesteps - self._saved >= role.config.policy.checkpoint_every:
+            role.save()
+            self._saved = self.num_timesteps
+        if role.reward is None:
+            return
+        limit = role.config.label.max_lag
+        while limit and role.lag() > limit and not role.around.stopping():
+            role.around.beat(self.num_timesteps, f"paused: {role.lag()} answers behind the schedule")
+            role.around.wait()
+        self.logger.record("reward/version", role.reward.pin())
+
+    def _on_step(self) -> bool:
+        return not self.role.around.stopping()
+
+    def _on_rollout_end(self) -> None:
+        role = self.role
+        last = self.num_timesteps >= role.config.policy.steps  # the schedule ends there, whatever the pace
+        if self.num_timesteps - self._synced < role.sync and not last:
+            return
+        self._synced = self.num_timesteps
+        if role.learned:
+            role.store_segments(role.config.query.segments_per_rollout, "policy")
+        self._log_returns()
+        role.around.beat(self.num_timesteps, "learning")
+        role.around.exchange()
+
+    def _log_returns(self) -> None:
+        role = self.role
+        truths = role.recorder.episode_returns if role.learned else [e["r"] for e in self.model.ep_info_buffer or []]
+        values = {}
+        if truths:
+            values["true_return"] = float(np.mean(truths[-RECENT_EPISODES:]))
+        if role.learned and self.model.ep_info_buffer:
+            learned = [e["r"] for e in list(self.model.ep_info_buffer)[-RECENT_EPISODES:]]
+            values["learned_return"] = float(np.mean(learned))
+        if role.reward is not None:
+            values["reward_version"] = float(role.reward.version)
+        entropy = self.logger.name_to_value.get("train/entropy")
+        if entropy is not None:
+            values["entropy"] = float(entropy)
+        if "true_return" in values:
+            self.logger.record("true/return", values["true_return"])
+        add_metrics(role.db, role.run.id, role.name, self.num_timesteps, values)

@@ -1,0 +1,98 @@
+"""Making a run: everything that can be wrong is found here, before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from gymnasium import spaces
+
+from prefrl.config import RunConfig, from_dict, resolve, to_dict
+from prefrl.envs.make import env_versions, make_env, probe_env
+from prefrl.errors import ConfigError
+from prefrl.reward_model.ensemble import Spaces
+from prefrl.run.status import STALE_MS, live_roles
+from prefrl.store.engine import Database
+from prefrl.store.runs import Run, create_run, update_config
+
+
+def env_spaces(config: RunConfig) -> Spaces:
+    """The spaces of the configured environment, as the reward model needs them."""
+    env = make_env(config.env.id, horizon=config.env.horizon, ends=config.env.ends, kwargs=config.env.kwargs)
+    try:
+        action = env.action_space
+        n_actions = int(action.n) if isinstance(action, spaces.Discrete) else None
+        return Spaces(tuple(env.observation_space.shape or ()), tuple(action.shape or ()), n_actions)
+    finally:
+        env.close()
+
+
+def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
+    """Resolve and try out a configuration; returns it with the versions and spaces to be stored.
+
+    Raises:
+        ConfigError: A setting cannot work for this environment.
+        EnvError: The environment is unknown or unsuitable.
+    """
+    from prefrl.oracle.teachers import make_teacher
+
+    config = resolve(config)
+    env = config.env
+    probe_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs, seed=config.seed)
+    if config.label.oracle != "none":
+        make_teacher(config.label.oracle, config.label.oracle_kwargs)
+    made = make_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs)
+    horizon = made.spec.max_episode_steps if made.spec else None
+    made.close()
+    if horizon is not None and env.segment_steps is not None and env.segment_steps > horizon:
+        raise ConfigError(
+            f"env.segment_steps is {env.segment_steps}, longer than an episode of {env.id} ({horizon}); make it shorter"
+        )
+    versions = {**env_versions(env.id, env.kwargs), "spaces": env_spaces(config).to_dict()}
+    return config, versions
+
+
+def new_run(db: Database, name: str, config: RunConfig, versions: dict[str, Any]) -> Run:
+    """Write the row of a run that ``prepare`` has found sound."""
+    return create_run(db, name, to_dict(config), versions)
+
+
+def check_start(mode: str, config: RunConfig) -> None:
+    """Refuse what the mode cannot do.
+
+    Raises:
+        ConfigError: Lockstep with people as annotators.
+    """
+    if mode == "lockstep" and config.label.oracle == "none" and config.reward.source == "learned":
+        raise ConfigError(
+            "lockstep mode runs everything in one process and cannot wait for people; use --mode async, or an --oracle"
+        )
+
+
+def check_resume(db: Database, run: Run, mode: str) -> None:
+    """Refuse to start a run that is running, or done.
+
+    Raises:
+        ConfigError: Says which process is alive, or how to go on beyond the end.
+    """
+    check_start(mode, from_dict(run.config))
+    alive = live_roles(db, run)
+    if alive:
+        role = alive[0]
+        raise ConfigError(
+            f"run {run.name!r} is running: its {role.role} (process {role.pid} on {role.host}) gave a sign of life "
+            f"{role.age_ms / 1000:.0f} s ago; stop it first, or wait {STALE_MS // 1000} s if it was killed"
+        )
+
+
+def extend(db: Database, run: Run, steps: int) -> Run:
+    """Give a run a new total of agent steps; its label schedule stretches with it.
+
+    Raises:
+        ConfigError: Fewer steps than the run has already.
+    """
+    config = from_dict(run.config)
+    if steps < config.policy.steps:
+        raise ConfigError(f"--steps {steps} is less than run {run.name!r}'s total of {config.policy.steps}")
+    longer = dataclasses.replace(config, policy=dataclasses.replace(config.policy, steps=steps))
+    return update_config(db, run.id, to_dict(longer))

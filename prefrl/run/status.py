@@ -1,0 +1,106 @@
+"""What a run is doing, read from the database alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from prefrl.config import from_dict
+from prefrl.reward_model.schedule import n_scheduled
+from prefrl.rollout.pace import learning_starts
+from prefrl.store.comparisons import n_counted
+from prefrl.store.engine import Database
+from prefrl.store.metrics import events, latest_metrics
+from prefrl.store.queue import counts
+from prefrl.store.rewards import newest_version
+from prefrl.store.runs import Run, get_run, list_runs
+from prefrl.store.workers import workers
+
+STALE_MS = 15_000
+
+
+@dataclass(frozen=True)
+class RoleStatus:
+    """One role's newest process.
+
+    Attributes:
+        age_ms: Since its last heartbeat, by the database's clock.
+        alive: Heartbeat fresher than 15 s and not released.
+    """
+
+    role: str
+    host: str
+    pid: int
+    state: str
+    age_ms: int
+    alive: bool
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run at one moment; ``to_dict`` is what ``prefrl status --json`` prints."""
+
+    run: str
+    state: str
+    task: str
+    learner: str
+    seed: int
+    env_steps: int
+    total_steps: int
+    comparisons: int
+    scheduled: int
+    budget: int
+    open_queries: int
+    reward_version: int
+    metrics: dict[str, float]
+    roles: tuple[RoleStatus, ...]
+    events: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def read_status(db: Database, name: str, n_events: int = 5) -> Status:
+    """Read a run's status.
+
+    Raises:
+        StoreError: There is no such run; names the nearest.
+    """
+    run = get_run(db, name)
+    config = from_dict(run.config)
+    roles = tuple(
+        RoleStatus(w.role, w.host, w.pid, w.state, w.age_ms, not w.released and w.age_ms < STALE_MS)
+        for w in workers(db, run.id)
+    )
+    steps = max((w.env_steps or 0 for w in workers(db, run.id)), default=0)
+    start, total = learning_starts(config), config.policy.steps
+    learned = config.reward.source == "learned"
+    state = counts(db, run.id)
+    return Status(
+        run=run.name,
+        state=run.state,
+        task=config.env.id,
+        learner=config.policy.learner,
+        seed=config.seed,
+        env_steps=steps,
+        total_steps=total,
+        comparisons=n_counted(db, run.id),
+        scheduled=n_scheduled(config.label, max(0, steps - start), total - start) if learned else 0,
+        budget=config.label.budget if learned else 0,
+        open_queries=state.get("proposed", 0) + state.get("leased", 0) + state.get("skipped", 0),
+        reward_version=newest_version(db, run.id),
+        metrics={name: m.value for name, m in latest_metrics(db, run.id).items()},
+        roles=roles,
+        events=tuple(f"{e.role}: {e.message}" for e in events(db, run.id, limit=n_events)),
+    )
+
+
+def list_statuses(db: Database) -> list[Status]:
+    """The status of every run, oldest first."""
+    return [read_status(db, run.name) for run in list_runs(db)]
+
+
+def live_roles(db: Database, run: Run) -> list[RoleStatus]:
+    """Roles of a run whose processes are alive now."""
+    return [r for r in read_status(db, run.name).roles if r.alive]

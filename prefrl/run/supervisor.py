@@ -1,0 +1,171 @@
+"""Starts the roles as processes, restarts those that die, and ends them when the run ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from prefrl.config import RunConfig, from_dict
+from prefrl.errors import PrefrlError
+from prefrl.run.status import read_status
+from prefrl.run.view import View
+from prefrl.store.engine import Database
+from prefrl.store.metrics import add_event
+from prefrl.store.runs import Run, get_run, set_run_state
+
+POLL_S = 0.1
+SHOW_EVERY_S = 1.0
+MAX_DEATHS = 3  # of one role within DEATHS_WITHIN_S: it keeps dying
+DEATHS_WITHIN_S = 120.0
+STOP_WITHIN_S = 60.0
+
+
+@dataclass
+class Child:
+    """One role's process and how often it died."""
+
+    role: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    deaths: list[float] = field(default_factory=list)
+
+
+def roles_of(config: RunConfig) -> list[str]:
+    """The roles that a run needs processes for, in the order in which they start."""
+    if config.reward.source == "true":
+        return ["rollout"]
+    return ["rollout", "reward"] + ([] if config.label.oracle == "none" else ["oracle"])
+
+
+class Supervisor:
+    """Runs one run's roles on this machine.
+
+    Args:
+        db: The run's database.
+        url: Its URL, password included, for the processes.
+        run: The run.
+        folder: Where logs and TensorBoard files go.
+        view: Shows what happens.
+    """
+
+    def __init__(self, db: Database, url: str, run: Run, folder: Path, view: View) -> None:
+        self.db, self.url, self.run, self.folder, self.view = db, url, run, folder, view
+        self.config = from_dict(run.config)
+        self.children: dict[str, Child] = {}
+        self._interrupts = 0
+
+    def supervise(self) -> bool:
+        """Run until the rollout has all its steps (True) or the user stops it (False).
+
+        Raises:
+            PrefrlError: A role keeps dying; holds its last words.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        set_run_state(self.db, self.run.id, "running")
+        old = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for role in roles_of(self.config):
+                self.children[role] = self._start(role, [])
+            self._watch()
+            return self._finish()
+        except BaseException:
+            self._kill()
+            set_run_state(self.db, self.run.id, "failed")
+            raise
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._interrupts += 1
+
+    def _start(self, role: str, deaths: list[float]) -> Child:
+        log = self.folder / f"{role}.log"
+        command = [sys.executable, "-m", "prefrl", "worker", self.run.name, "--role", role]
+        command += ["--parent", str(os.getpid()), "--log-dir", str(self.folder / "tensorboard")]
+        environment = {**os.environ, "PREFRL_DB": self.url}  # not a flag: a password would show in the process list
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            environment.setdefault(name, str(self.config.policy.threads))
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
+            )
+        return Child(role, process, log, deaths)
+
+    def _watch(self) -> None:
+        """Until the rollout has ended well or the user wants to stop."""
+        shown = 0.0
+        while not self._interrupts:
+            if self.children["rollout"].process.poll() == 0:
+                return
+            for child in list(self.children.values()):
+                code = child.process.poll()
+                if code is not None and not (code == 0 and get_run(self.db, self.run.name).state == "done"):
+                    self._restart(child)
+            if time.monotonic() - shown > SHOW_EVERY_S:
+                shown = time.monotonic()
+                self.view.show(read_status(self.db, self.run.name))
+            time.sleep(POLL_S)
+
+    def _restart(self, child: Child) -> None:
+        code, words = child.process.returncode, last_words(child.log)
+        now = time.monotonic()
+        deaths = [t for t in child.deaths if now - t < DEATHS_WITHIN_S] + [now]
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        message = f"{child.role} {how}" + (f": {words.splitlines()[-1]}" if words and code > 0 else "")
+        if len(deaths) >= MAX_DEATHS or code == REFUSED:
+            add_event(self.db, self.run.id, "supervisor", "failed", message)
+            times = "" if code == REFUSED else f" {len(deaths)} times within {DEATHS_WITHIN_S:.0f} s, the last time"
+            raise PrefrlError(
+                f"run {self.run.name!r} stops: {child.role}{times} {how}. Its last words ({child.log}):\n{words}\n"
+                f"Everything up to its last checkpoint is kept; mend the cause and type: prefrl resume {self.run.name}"
+            )
+        add_event(self.db, self.run.id, "supervisor", "restart", f"{message}; started again")
+        self.view.say(f"{message}; started again")
+        self.children[child.role] = self._start(child.role, deaths)
+
+    def _finish(self) -> bool:
+        """End the other roles, politely first; a second Ctrl-C ends them at once."""
+        done = get_run(self.db, self.run.name).state == "done"
+        if self._interrupts:
+            self.view.say("stopping; once more to stop at once")
+        if not done:
+            for child in self.children.values():
+                _send(child, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_WITHIN_S
+        while self._any_running() and self._interrupts < 2 and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        self._kill()
+        state = get_run(self.db, self.run.name).state
+        if state != "done":
+            set_run_state(self.db, self.run.id, "stopped")
+        self.view.show(read_status(self.db, self.run.name))
+        return state == "done"
+
+    def _any_running(self) -> bool:
+        return any(child.process.poll() is None for child in self.children.values())
+
+    def _kill(self) -> None:
+        for child in self.children.values():
+            _send(child, signal.SIGKILL)
+            child.process.wait()
+
+
+REFUSED = 2  # a worker's exit code for a PrefrlError: the same again would end the same
+
+
+def _send(child: Child, number: signal.Signals) -> None:
+    if child.process.poll() is None:
+        os.killpg(child.process.pid, number)
+
+
+def last_words(log: Path, n: int = 20) -> str:
+    """The last lines of a log file."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return "\n".join(text.splitlines()[-n:])

@@ -1,0 +1,103 @@
+"""The live terminal view of a run."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from prefrl.run.status import Status
+
+PLAIN_EVERY_S = 10.0
+
+
+class View:
+    """Shows a run's status: a table that refreshes on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
+        self.live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
+        self._first: tuple[float, int] | None = None
+        self._printed = 0.0
+
+    def __enter__(self) -> View:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def say(self, message: str) -> None:
+        """Print a line above the table."""
+        self.console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+    def show(self, status: Status) -> None:
+        """Show a newer status."""
+        now = time.monotonic()
+        if self._first is None or status.env_steps < self._first[1]:
+            self._first = (now, status.env_steps)
+        seconds = now - self._first[0]
+        speed = (status.env_steps - self._first[1]) / seconds if seconds > 1 else 0.0
+        if self.live:
+            self.live.update(table(status, speed), refresh=True)
+        elif now - self._printed > PLAIN_EVERY_S:
+            self._printed = now
+            self.say(line(status, speed))
+
+
+def line(status: Status, speed: float) -> str:
+    """One line for logs."""
+    metrics = status.metrics
+    parts = [
+        f"{status.env_steps:,} of {status.total_steps:,} steps",
+        f"{speed:,.0f} steps/s",
+        f"{status.comparisons} of {status.budget} comparisons" if status.budget else "",
+        f"reward version {status.reward_version}" if status.budget else "",
+        *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
+    ]
+    return " | ".join(p for p in parts if p)
+
+
+_METRICS = (
+    ("true_return", "true return"),
+    ("learned_return", "learned return"),
+    ("oob_accuracy", "out-of-bag accuracy"),
+    ("oob_loss", "out-of-bag loss"),
+    ("train_loss", "training loss"),
+    ("l2", "L2 coefficient"),
+)
+
+
+def table(status: Status, speed: float) -> RenderableType:
+    """The whole picture for a terminal."""
+    left = (status.total_steps - status.env_steps) / speed if speed > 0 else 0.0
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        "steps",
+        f"{status.env_steps:,} of {status.total_steps:,}",
+        ProgressBar(status.total_steps, status.env_steps, width=24),
+        f"{speed:,.0f} steps/s, {left / 60:.0f} min left" if speed else "",
+    )
+    if status.budget:
+        behind = status.scheduled - status.comparisons
+        grid.add_row(
+            "comparisons",
+            f"{status.comparisons} of {status.budget}",
+            ProgressBar(status.budget, status.comparisons, width=24),
+            f"{status.scheduled} by schedule, {behind} behind" if behind > 0 else f"{status.scheduled} by schedule",
+        )
+        grid.add_row("reward", f"version {status.reward_version}")
+    for name, label in _METRICS:
+        if name in status.metrics:
+            grid.add_row(label, f"{status.metrics[name]:.4g}")
+    for role in status.roles:
+        mark = "alive" if role.alive else "not alive"
+        grid.add_row(role.role, f"{mark}, {role.age_ms / 1000:.1f} s ago", Text(role.state, overflow="ellipsis"))
+    title = Text(f"{status.run}: {status.task}, {status.learner}, seed {status.seed} ({status.state})", style="bold")
+    return Group(title, grid, *(Text(e) for e in status.events))

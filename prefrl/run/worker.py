@@ -1,0 +1,130 @@
+"""One role as a process of its own: heartbeat, signals, and an end when the run ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType
+
+from prefrl.config import from_dict
+from prefrl.errors import ConfigError
+from prefrl.run.lockstep import Role
+from prefrl.store.engine import Database
+from prefrl.store.runs import Run, get_run, set_run_state
+from prefrl.store.workers import beat, claim, release
+
+ROLES = ("rollout", "reward", "oracle")
+BEAT_EVERY_S = 1.0
+IDLE_S = 0.05
+DRAIN_S = 1.0  # idle this long after the run's end before leaving: the other role may still hand over work
+
+
+class Process:
+    """The surroundings of a role in a process of its own.
+
+    Args:
+        db: The run's database.
+        run: The run.
+        role: Name of the role; taking it over stops an older process of the same role.
+        parent: Process id of the supervisor, whose death stops this process, or None.
+    """
+
+    def __init__(self, db: Database, run: Run, role: str, parent: int | None) -> None:
+        self.db, self.run, self.role, self.parent = db, run, role, parent
+        self.token = claim(db, run.id, role)
+        self._stop = False
+        self._beaten = 0.0
+        self._env_steps: int | None = None
+        self._state = "starting"
+        self.run_state = run.state
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stop = True
+
+    def beat(self, env_steps: int | None, state: str) -> None:
+        """Write the heartbeat now."""
+        self._env_steps, self._state = env_steps, state
+        beat(self.db, self.token, env_steps=env_steps, state=state)
+        self.run_state = get_run(self.db, self.run.name).state
+        self._beaten = time.monotonic()
+
+    def exchange(self) -> None:
+        """The other roles are processes of their own; nothing to do."""
+
+    def wait(self) -> None:
+        """Sleep a moment."""
+        time.sleep(IDLE_S)
+
+    def stopping(self) -> bool:
+        """True after a signal, the supervisor's death, or the run's end; beats at most once a second."""
+        if time.monotonic() - self._beaten > BEAT_EVERY_S:
+            self.beat(self._env_steps, self._state)
+            if self.parent is not None and os.getppid() != self.parent:
+                self._stop = True
+        return self._stop or self.run_state == "stopped"
+
+
+def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir: str | None = None) -> None:
+    """Be one role of a run until the run is over or someone says stop.
+
+    Raises:
+        ConfigError: Unknown role, or an oracle for a run that has none.
+    """
+    if role not in ROLES:
+        raise ConfigError(f"unknown role {role!r}; known: {', '.join(ROLES)}")
+    db = Database.open(url)
+    try:
+        run = get_run(db, run_name)
+        config = from_dict(run.config)
+        if role == "oracle" and config.label.oracle == "none":
+            raise ConfigError(f"run {run_name!r} has people as annotators (label.oracle none); it has no oracle role")
+        around = Process(db, run, role, parent)
+        try:
+            if role == "rollout":
+                _be_rollout(db, run, around, config.policy.threads, log_dir)
+            else:
+                _serve(_make(role, db, run, config.policy.threads), around)
+        finally:
+            release(db, around.token)
+    finally:
+        db.close()
+
+
+def _be_rollout(db: Database, run: Run, around: Process, threads: int, log_dir: str | None) -> None:
+    import torch
+
+    from prefrl.rollout.role import RolloutRole
+
+    torch.set_num_threads(threads)
+    around.beat(None, "starting")
+    role = RolloutRole(db, run, around, log_dir)
+    role.run_to_end()
+    if role.finished:
+        set_run_state(db, run.id, "done")
+
+
+def _make(role: str, db: Database, run: Run, threads: int) -> Role:
+    if role == "oracle":
+        from prefrl.oracle.role import OracleRole
+
+        return OracleRole(db, run)
+    import torch
+
+    from prefrl.reward_model.role import RewardRole
+
+    torch.set_num_threads(threads)
+    return RewardRole(db, run)
+
+
+def _serve(role: Role, around: Process) -> None:
+    idle_since = time.monotonic()
+    while not around.stopping():
+        if role.step():
+            idle_since = time.monotonic()
+            continue
+        if around.run_state == "done" and time.monotonic() - idle_since > DRAIN_S:
+            break
+        around.wait()

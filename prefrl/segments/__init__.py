@@ -1,0 +1,1 @@
+"""Segments: how they are recorded, stored as bytes, and drawn."""

@@ -1,0 +1,55 @@
+"""Arrays to bytes and back: compressed npz, never pickle."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefrl.errors import DataError
+
+
+def encode_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Packs named arrays; equal arrays give equal bytes.
+
+    Args:
+        arrays: Any shapes, of a dtype without Python objects.
+
+    Raises:
+        DataError: An array holds Python objects, which only pickle could store.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            value = np.asanyarray(array)
+            if value.dtype.hasobject:
+                raise DataError(f"array {name!r} has dtype {value.dtype}: give it a number type before storing")
+            # the default date of ZipInfo is constant, so the bytes depend on the arrays only
+            member = zipfile.ZipInfo(f"{name}.npy")
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, value, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def decode_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    """Unpacks what `encode_arrays` (or ``numpy.savez``) made.
+
+    Raises:
+        DataError: The bytes are damaged, are not npz, or hold a pickle.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as file:
+                    arrays[name.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
+    # what a damaged archive or header raises, from zipfile, zlib and numpy
+    except (ValueError, OSError, EOFError, RuntimeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{len(data)} stored bytes are not a readable npz archive: {error}") from error
+    return arrays

@@ -1,0 +1,248 @@
+"""Queries: the work of the annotators, as the state machine of `prefrl.store.schema`.
+
+Every arrow is one guarded UPDATE, committed at once: no lock is held while a person looks at clips,
+and of two processes that try the same arrow one finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from prefrl.errors import DataError
+from prefrl.store.answers import answer
+from prefrl.store.clock import now_ms
+from prefrl.store.engine import Database
+from prefrl.store.schema import comparison, query, query_skip
+from prefrl.store.schema import lease as lease_table
+from prefrl.store.states import RAN_OUT, UNLEASED, claimable, counts
+from prefrl.store.waiting import QueueState, Reason, why_empty
+from prefrl.types import Lease
+
+__all__ = [
+    "QueueState",
+    "Reason",
+    "answer",
+    "asked_pairs",
+    "counts",
+    "expire",
+    "lease",
+    "propose",
+    "resume_leases",
+    "skip",
+    "why_empty",
+]
+
+
+def propose(
+    db: Database,
+    run_id: int,
+    pairs: Sequence[tuple[int, int]],
+    *,
+    reward_version: int = 0,
+    env_steps: int = 0,
+    scores: Sequence[float] | None = None,
+    purpose: str = "train",
+) -> list[int]:
+    """Offers pairs of segments for comparison.
+
+    Args:
+        db: The database of the run.
+        run_id: The run.
+        pairs: Segment row ids; the order within a pair is kept and says nothing about the screen.
+        reward_version: The ensemble that chose them (0: none).
+        env_steps: Agent steps of the run now.
+        scores: Why each was chosen, for example the variance of the members (section 2.2.4).
+        purpose: ``train``, or a word of the caller's for other questions.
+
+    Returns:
+        The query ids, in the order of the pairs.
+
+    Raises:
+        DataError: A segment does not exist (any more), or a pair compares one with itself.
+    """
+    if not pairs:
+        return []
+    if scores is not None and len(scores) != len(pairs):
+        raise DataError(f"{len(pairs)} pairs came with {len(scores)} scores: give one for each")
+    rows = [
+        {
+            "run_id": run_id,
+            "segment_1": int(first),
+            "segment_2": int(second),
+            "state": "proposed",
+            "purpose": purpose,
+            "reward_version": int(reward_version),
+            "env_steps": int(env_steps),
+            "score": None if scores is None else float(scores[index]),
+        }
+        for index, (first, second) in enumerate(pairs)
+    ]
+    returning = sa.insert(query).returning(query.c.id, sort_by_parameter_order=True)
+    with db.write() as connection:
+        return list(connection.execute(returning, rows).scalars())
+
+
+def lease(
+    db: Database,
+    run_id: int,
+    annotator: str,
+    *,
+    n: int = 1,
+    lease_ms: int = 120_000,
+    skip_cooldown_ms: int = 600_000,
+    rng: np.random.Generator | None = None,
+) -> list[Lease]:
+    """Hands out the oldest queries that wait, each to one annotator only.
+
+    Args:
+        db: The database of the run.
+        run_id: The run.
+        annotator: Who asks.
+        n: At most how many.
+        lease_ms: How long they are his; after that anyone gets them.
+        skip_cooldown_ms: How long a query that he skipped is not offered to him again.
+        rng: Draws the side shown left; None uses the system's randomness.
+
+    Returns:
+        Oldest first; empty where `why_empty` knows the reason.
+    """
+    prefix = secrets.token_hex(12)
+    expires = now_ms() + int(lease_ms)
+    waiting = (
+        sa.select(query.c.id)
+        .where(claimable(run_id, annotator, skip_cooldown_ms))
+        .order_by(query.c.id)
+        .limit(int(n))
+        .with_for_update(skip_locked=True)
+        .cte("waiting")  # PostgreSQL evaluates a CTE with FOR UPDATE once, a bare subquery maybe more often
+    )
+    take = (
+        sa.update(query)
+        .where(query.c.id.in_(sa.select(waiting.c.id)))
+        .values(
+            state="leased",
+            lease_token=sa.literal(f"{prefix}-") + sa.cast(query.c.id, sa.Text),
+            lease_expires_ms=expires,
+        )
+        .returning(query.c.id, query.c.lease_token, query.c.segment_1, query.c.segment_2, query.c.lease_expires_ms)
+    )
+    with db.write() as connection:
+        taken = sorted(connection.execute(take))
+        leases = [Lease(id_, token, one, two, _side(rng), until) for id_, token, one, two, until in taken]
+        if leases:
+            connection.execute(
+                sa.insert(lease_table),
+                [
+                    {
+                        "token": one.token,
+                        "query_id": one.query_id,
+                        "annotator": annotator,
+                        "shown_left": one.shown_left,
+                        "expires_ms": one.expires_ms,
+                    }
+                    for one in leases
+                ],
+            )
+    return leases
+
+
+def resume_leases(db: Database, run_id: int, annotator: str, lease_ms: int = 120_000) -> list[Lease]:
+    """Extends and returns what an annotator holds already, with the same sides, oldest first.
+
+    A page that was reloaded shows the same pair again instead of taking another one.
+    """
+    his = sa.select(lease_table.c.token).where(lease_table.c.annotator == annotator)
+    held = (
+        sa.select(query.c.id)
+        .where(query.c.run_id == run_id, query.c.state == "leased", query.c.lease_expires_ms > now_ms())
+        .where(query.c.lease_token.in_(his.where(lease_table.c.token == query.c.lease_token)))
+        .order_by(query.c.id)
+        .with_for_update(skip_locked=True)
+        .cte("held")
+    )
+    extend = (
+        sa.update(query)
+        .where(query.c.id.in_(sa.select(held.c.id)))
+        .values(lease_expires_ms=now_ms() + int(lease_ms))
+        .returning(query.c.id, query.c.lease_token, query.c.segment_1, query.c.segment_2, query.c.lease_expires_ms)
+    )
+    leases = []
+    with db.write() as connection:
+        for id_, token, one, two, until in sorted(connection.execute(extend)):
+            same = sa.update(lease_table).where(lease_table.c.token == token).values(expires_ms=until)
+            left = connection.execute(same.returning(lease_table.c.shown_left)).scalar_one()
+            leases.append(Lease(id_, token, one, two, left, until))
+    return leases
+
+
+def skip(db: Database, token: str, annotator: str) -> bool:
+    """Gives a leased query back: others get it at once, this annotator only after a while.
+
+    Returns:
+        False where the lease was lost already; then nothing changes.
+
+    Raises:
+        DataError: No such lease was ever given out.
+    """
+    give_back = (
+        sa.update(query)
+        .where(query.c.state == "leased", query.c.lease_token == token)
+        .values(state="skipped", **UNLEASED)
+        .returning(query.c.id)
+    )
+    with db.write() as connection:
+        query_id = connection.execute(give_back).scalar()
+        if query_id is not None:
+            connection.execute(sa.insert(query_skip).values(query_id=query_id, annotator=annotator))
+            return True
+        known = connection.execute(sa.select(lease_table.c.token).where(lease_table.c.token == token)).scalar()
+    if known is None:
+        raise DataError(f"{db.url}: no lease has the token {token!r}: lease a query first")
+    return False
+
+
+def expire(db: Database, run_id: int, *, before_env_steps: int, include_skipped: bool = False) -> int:
+    """Withdraws queries that were proposed too long ago and that nobody holds.
+
+    Args:
+        db: The database of the run.
+        run_id: The run.
+        before_env_steps: Those proposed at fewer agent steps go.
+        include_skipped: Also those that were handed out and skipped.
+
+    Returns:
+        How many went.
+    """
+    old = sa.and_(query.c.run_id == run_id, query.c.env_steps < int(before_env_steps))
+    states = ("proposed", "skipped") if include_skipped else ("proposed",)
+    with db.write() as connection:
+        _move(connection, sa.and_(old, RAN_OUT), {"state": "proposed", **UNLEASED})
+        gone = {"state": "expired", "closed_ms": now_ms()}
+        return _move(connection, sa.and_(old, query.c.state.in_(states)), gone)
+
+
+def asked_pairs(db: Database, run_id: int) -> set[tuple[int, int]]:
+    """All pairs that were ever proposed or compared, the smaller segment id first."""
+    pairs: set[tuple[int, int]] = set()
+    with db.read() as connection:
+        for table in (query, comparison):
+            rows = sa.select(table.c.segment_1, table.c.segment_2).where(table.c.run_id == run_id)
+            pairs.update((min(a, b), max(a, b)) for a, b in connection.execute(rows))
+    return pairs
+
+
+def _side(rng: np.random.Generator | None) -> int:
+    return 1 + (secrets.randbits(1) if rng is None else int(rng.integers(2)))
+
+
+def _move(connection: sa.Connection, where: sa.ColumnElement[bool], values: dict[str, Any]) -> int:
+    """One arrow for many rows; rows in somebody's hands at this moment stay."""
+    free = sa.select(query.c.id).where(where).order_by(query.c.id).with_for_update(skip_locked=True).cte("free")
+    move = sa.update(query).where(query.c.id.in_(sa.select(free.c.id))).values(values)
+    # counted by hand: Python's sqlite3 knows no rowcount of an UPDATE that begins with WITH
+    return len(connection.execute(move.returning(query.c.id)).all())

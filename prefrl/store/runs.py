@@ -1,0 +1,114 @@
+"""Runs: a name, and the resolved configuration that every process of the run reads."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from prefrl.errors import StoreError
+from prefrl.store.engine import Database
+from prefrl.store.records import insert_or_ignore
+from prefrl.store.schema import RUN_STATES, counter, run
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment of the database.
+
+    Attributes:
+        config: The resolved configuration.
+        versions: Packages and their versions at creation.
+        state: ``created``, ``running``, ``stopped``, ``done`` or ``failed``.
+    """
+
+    id: int
+    name: str
+    config: dict[str, Any]
+    versions: dict[str, Any]
+    state: str
+    created_ms: int
+
+
+def create_run(db: Database, name: str, config: dict[str, Any], versions: dict[str, Any]) -> Run:
+    """Adds a run.
+
+    Raises:
+        StoreError: The name is empty or taken.
+    """
+    if not name.strip():
+        raise StoreError(f"{db.url}: a run needs a name: give one with --name")
+    with db.write() as connection:
+        new = connection.execute(
+            insert_or_ignore(connection, run)
+            .values(name=name, config=config, versions=versions, state="created")
+            .returning(*run.c)
+        ).one_or_none()
+        if new is not None:
+            series = [{"run_id": new.id, "name": series, "value": 0} for series in ("comparison", "reward")]
+            connection.execute(sa.insert(counter), series)
+    if new is None:
+        raise StoreError(
+            f"{db.url}: there is a run named {name!r} already: `prefrl resume {name}` goes on with it, "
+            "--name gives the new one another name"
+        )
+    return _run(new)
+
+
+def get_run(db: Database, name: str) -> Run:
+    """Finds a run by its name.
+
+    Raises:
+        StoreError: There is none; the message lists the names that come near.
+    """
+    with db.read() as connection:
+        row = connection.execute(sa.select(run).where(run.c.name == name)).one_or_none()
+        names = [] if row else list(connection.execute(sa.select(run.c.name).order_by(run.c.id)).scalars())
+    if row is not None:
+        return _run(row)
+    if not names:
+        raise StoreError(f"{db.url}: no run named {name!r}, nor any other: `prefrl run … --db {db.url}` makes one")
+    near = difflib.get_close_matches(name, names, n=3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    more = " …" if len(names) > 20 else ""
+    raise StoreError(f"{db.url}: no run named {name!r}.{hint} There are: {', '.join(names[-20:])}{more}")
+
+
+def list_runs(db: Database) -> list[Run]:
+    """All runs, oldest first."""
+    with db.read() as connection:
+        return [_run(row) for row in connection.execute(sa.select(run).order_by(run.c.id))]
+
+
+def set_run_state(db: Database, run_id: int, state: str) -> None:
+    """Notes whether a run is going on.
+
+    Raises:
+        StoreError: There is no such state or run.
+    """
+    if state not in RUN_STATES:
+        raise StoreError(f"{state!r} is no state of a run: use one of {', '.join(RUN_STATES)}")
+    with db.write() as connection:
+        found = connection.execute(sa.update(run).where(run.c.id == run_id).values(state=state)).rowcount
+    if not found:
+        raise StoreError(f"{db.url}: there is no run number {run_id}: `prefrl status` lists the runs")
+
+
+def _run(row: sa.Row[Any]) -> Run:
+    return Run(row.id, row.name, row.config, row.versions, row.state, row.created_ms)
+
+
+def update_config(db: Database, run_id: int, config: dict[str, Any]) -> Run:
+    """Replaces the configuration of a run, so that it can go on beyond its first end."""
+    with db.write() as connection:
+        statement = sa.update(run).where(run.c.id == run_id).values(config=config).returning(*run.c)
+        return _run(connection.execute(statement).one())
+
+
+def free_name(db: Database, wanted: str) -> str:
+    """``wanted``, or ``wanted-2``, ``wanted-3``, … whichever no run has yet."""
+    taken = {r.name for r in list_runs(db)}
+    names = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
+    return next(name for name in names if name not in taken)

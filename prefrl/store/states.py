@@ -1,0 +1,42 @@
+"""The states of a query as conditions, the same ones for every statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from prefrl.store.clock import now_ms
+from prefrl.store.engine import Database
+from prefrl.store.schema import OPEN, QUERY_STATES, query, query_skip
+
+UNLEASED: dict[str, Any] = {"lease_token": None, "lease_expires_ms": None}
+RAN_OUT = sa.and_(query.c.state == "leased", query.c.lease_expires_ms <= now_ms())
+
+
+def counts(db: Database, run_id: int) -> dict[str, int]:
+    """How many queries are in each state; a lease that ran out counts as proposed."""
+    now = sa.case((RAN_OUT, "proposed"), else_=query.c.state).label("now")
+    statement = sa.select(now, sa.func.count()).where(query.c.run_id == run_id).group_by(now)
+    zero = dict.fromkeys(QUERY_STATES, 0)
+    with db.read() as connection:
+        return zero | {row[0]: row[1] for row in connection.execute(statement)}
+
+
+def claimable(run_id: int, annotator: str, skip_cooldown_ms: int) -> sa.ColumnElement[bool]:
+    """Which queries `lease` may hand to an annotator now."""
+    return sa.and_(
+        query.c.run_id == run_id,
+        OPEN,
+        sa.or_(query.c.state.in_(("proposed", "skipped")), RAN_OUT),
+        ~cooling(annotator, skip_cooldown_ms),
+    )
+
+
+def cooling(annotator: str, skip_cooldown_ms: int) -> sa.ColumnElement[bool]:
+    """Which queries an annotator skipped a short while ago."""
+    return sa.exists().where(
+        query_skip.c.query_id == query.c.id,
+        query_skip.c.annotator == annotator,
+        query_skip.c.at_ms > now_ms() - int(skip_cooldown_ms),
+    )

@@ -1,0 +1,140 @@
+"""Learners by name: what they are built with, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import gymnasium as gym
+import pytest
+import torch
+from sb3_contrib import TRPO
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from prefrl.config import PolicyConfig, from_dict
+from prefrl.errors import ConfigError
+from prefrl.rollout.learners import LEARNERS, make_learner
+from prefrl.rollout.trpo import EntropyTRPO
+
+BATCH = {"trpo": {"batch_size": 32}, "ppo": {"batch_size": 32}, "a2c": {}}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Small nets are slower on several threads, much slower where the cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def build(learner, env_id="Pendulum-v1", n_steps=16, seed=0, **kwargs):
+    venv = DummyVecEnv([lambda: gym.make(env_id) for _ in range(2)])
+    config = PolicyConfig(learner=learner, n_steps=n_steps, kwargs={**BATCH.get(learner, {}), **kwargs})
+    return make_learner(config, venv, seed)
+
+
+@pytest.mark.parametrize(("name", "cls"), [("trpo", EntropyTRPO), ("a2c", A2C), ("ppo", PPO)])
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1"])
+def test_every_name_makes_a_learner_that_learns(name, cls, env_id):
+    model = build(name, env_id)
+    assert type(model) is cls
+    assert (model.n_steps, model.seed) == (16, 0)
+    before = torch.nn.utils.parameters_to_vector(model.policy.parameters()).detach().clone()
+    model.learn(64)
+    assert not torch.equal(torch.nn.utils.parameters_to_vector(model.policy.parameters()), before)
+
+
+def test_all_names_are_tested():
+    assert set(LEARNERS) == set(BATCH)
+
+
+def test_a_class_of_another_library_by_module_and_name():
+    model = build("sb3_contrib:TRPO", batch_size=32)
+    assert type(model) is TRPO
+    assert model.n_steps == 16
+
+
+def test_a_learner_made_by_a_function(monkeypatch):
+    module = types.ModuleType("my_learners")
+    module.small = lambda policy, env, **kwargs: PPO(policy, env, policy_kwargs={"net_arch": [8]}, **kwargs)
+    monkeypatch.setitem(sys.modules, "my_learners", module)
+    model = build("my_learners:small", batch_size=32)
+    assert model.policy.mlp_extractor.policy_net[0].out_features == 8
+
+
+@pytest.mark.parametrize(
+    ("learner", "env_id", "cls"),
+    [("stable_baselines3:SAC", "Pendulum-v1", "SAC"), ("stable_baselines3:DQN", "CartPole-v1", "DQN")],
+)
+def test_a_learner_with_a_replay_buffer_is_refused_by_name(learner, env_id, cls):
+    with pytest.raises(ConfigError, match=rf"{cls}.* not an on-policy .* old versions"):
+        build(learner, env_id, buffer_size=100)
+
+
+@pytest.mark.parametrize(
+    ("learner", "kwargs", "named"),
+    [
+        ("ppo", {"bach_size": 64}, "bach_size"),
+        ("trpo", {"clip_range": 0.2}, "clip_range"),
+        ("a2c", {"policy_kwargs": 5}, "policy.kwargs"),
+        ("ppo", {"policy": "NoSuchPolicy"}, "NoSuchPolicy"),
+        ("ppo", {"batch_size": 1}, "batch_size"),
+        ("stable_baselines3:DQN", {"buffer_size": 10}, "DQN"),  # which refuses a continuous action
+    ],
+)
+def test_settings_that_a_learner_refuses_are_named(learner, kwargs, named):
+    with pytest.raises(ConfigError, match=named):
+        build(learner, **kwargs)
+
+
+@pytest.mark.parametrize("learner", ["no_such_module:Class", "stable_baselines3:NoSuchClass"])
+def test_a_learner_that_cannot_be_imported_is_named(learner):
+    with pytest.raises(ConfigError, match=learner):
+        build(learner)
+
+
+@pytest.mark.parametrize("make", [build, lambda name: from_dict({"policy": {"learner": name}})])
+def test_a_name_that_does_not_exist_gets_the_nearest(make):
+    with pytest.raises(ConfigError, match=r"'trop'.*did you mean trpo\?"):
+        make("trop")
+
+
+@pytest.mark.parametrize("more", [{}, {"policy_kwargs": {"net_arch": [8]}}])
+def test_a2c_has_the_optimiser_of_its_reference_also_with_another_net(more):
+    model = build("a2c", n_steps=5, **more)
+    optimizer = model.policy.optimizer
+    assert type(optimizer) is RMSpropTFLike
+    assert {k: optimizer.defaults[k] for k in ("lr", "alpha", "eps")} == {"lr": 7e-4, "alpha": 0.99, "eps": 1e-5}
+    assert model.max_grad_norm == 0.5
+    if more:
+        assert model.policy.mlp_extractor.policy_net[0].out_features == 8
+
+
+def test_a2c_clips_the_gradient(monkeypatch):
+    norms = []
+
+    def watched(optimizer, closure=None):
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norms.append(float(torch.linalg.vector_norm(torch.cat([g.flatten() for g in grads]))))
+
+    monkeypatch.setattr(RMSpropTFLike, "step", watched)
+    build("a2c", n_steps=5).learn(50)  # Pendulum's rewards of down to -16 make gradients far above 0.5
+    assert len(norms) == 5
+    assert max(norms) <= 0.5 + 1e-4
+    assert max(norms) > 0.49, "the control: the clip was needed"
+
+
+def test_a_user_s_own_optimiser_wins():
+    model = build("a2c", policy_kwargs={"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 1e-8}})
+    assert type(model.policy.optimizer) is torch.optim.Adam
+
+
+def test_one_seed_makes_one_policy():
+    def weights(seed):
+        return torch.nn.utils.parameters_to_vector(build("ppo", seed=seed).policy.parameters())
+
+    assert torch.equal(weights(3), weights(3))
+    assert not torch.equal(weights(3), weights(4))
