@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,6 +54,7 @@ def evaluate(
 
     from prefrl.rollout import checkpoint as packing
     from prefrl.rollout.learners import make_learner
+    from prefrl.rollout.pace import rollout_size
     from prefrl.rollout.role import make_venv
 
     if episodes < 1:
@@ -65,7 +67,9 @@ def evaluate(
     seed = seed_for(config.seed, Stream.EVALUATION, 0)
     raw = make_venv(config.env, 1, seed)
     normaliser = VecNormalize(raw, norm_reward=False, training=False) if config.policy.normalize_obs else None
-    model = make_learner(config.policy, normaliser or raw, seed)
+    # one environment instead of many: a rollout keeps the size that the learner's settings fit
+    policy = dataclasses.replace(config.policy, n_steps=rollout_size(config.policy))
+    model = make_learner(policy, normaliser or raw, seed)
     packing.unpack(payload, model, normaliser)
     returns: list[float] = []
     obs = (normaliser or raw).reset()

@@ -6,6 +6,7 @@ are in units of the spread of true segment returns, so that no answer depends on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,8 +39,8 @@ Teacher = Callable[[Rewards, Rewards, ReturnStatistics, np.random.Generator], Pr
 
 
 def compare(left: float, right: float) -> Preference:
-    """The larger is preferred; a tie exactly at equality."""
-    if left == right:
+    """The larger is preferred; a tie at equality (equal rewards in another order add up with other rounding)."""
+    if math.isclose(left, right, rel_tol=1e-12):
         return Preference.TIE
     return Preference.LEFT if left > right else Preference.RIGHT
 

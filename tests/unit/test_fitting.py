@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -22,6 +22,15 @@ from prefrl.types import Comparison, Preference, Segment
 STEPS = 5
 SPACES = Spaces((3,), (1,))
 WEIGHTS = np.array([1.0, -2.0, 0.5, 1.5], np.float32)  # the true reward is linear
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Networks as small as these are many times slower on several threads of a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def _config(**settings: object) -> RewardConfig:
@@ -179,6 +188,7 @@ def test_inputs_are_standardised_while_fitting_too() -> None:
 
 def _change(n_members: int, sgd: bool, data: PreferenceDataset, n_steps: int) -> torch.Tensor:
     fitter = _fitter(n_members=n_members)
+    fitter.ensemble.double()  # Adam's first step is the gradient's sign, which rounding may turn
     if sgd:
         fitter.optimizer = torch.optim.SGD(fitter.parameters, lr=0.05)  # type: ignore[assignment]  # no rescaling
     before = _member(fitter, 0)
@@ -371,16 +381,20 @@ def test_weights_that_are_not_finite_are_refused_and_taken_back() -> None:
 def test_one_and_two_comparisons_are_enough_to_fit(n: int, seed: int) -> None:
     """Whatever the bootstrap's luck: an empty bag, or nothing held out."""
     fitter = _fitter(seed)
-    report = fitter.fit(_data(n, seed), 60)
+    data = _data(n, seed)
+    report = fitter.fit(data, 60)
     assert all(torch.isfinite(p).all() for p in fitter.parameters)
     assert report.n_decided == n
-    assert float(preference_loss(fitter.logits(data := _data(n, seed)), torch.from_numpy(data.mu), 0.1).max()) < 0.5
+    loss = preference_loss(fitter.logits(data), torch.from_numpy(data.mu), 0.1).numpy()
+    weights = bootstrap_weights(seed, 3, data.seqs)
+    weights[weights.sum(1) == 0] = 1  # an empty bag is replaced by all comparisons
+    assert loss[weights > 0].max() < 0.3
 
 
 def test_both_kinds_of_luck_are_among_those_seeds() -> None:
     one = np.array([1], np.int64)
     weights = np.stack([bootstrap_weights(seed, 3, one) for seed in range(8)])[:, :, 0]  # (seeds, M)
-    assert (weights == 0).all(1).any() or (weights == 0).any()
+    assert (weights == 0).any()  # an empty bag
     assert (weights > 0).all(1).any()  # nothing held out at all
 
 
