@@ -181,11 +181,12 @@ def _open(args: argparse.Namespace, *, readonly: bool = False) -> Database:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from prefrl.run.create import check_start, new_run, prepare
+    from prefrl.run.create import check_folder, check_start, new_run, prepare
     from prefrl.store.engine import Database
     from prefrl.store.runs import free_name
 
     check_start(args.mode, config := config_from(args))
+    check_folder(args.folder / (args.name or ""))
     config, versions = prepare(config)
     db = Database.create(args.db)
     try:
@@ -197,13 +198,14 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    from prefrl.run.create import check_resume, extend
+    from prefrl.run.create import check_folder, check_resume, extend
     from prefrl.store.runs import get_run
 
     db = _open(args)
     try:
         run = get_run(db, args.name)
-        check_resume(db, run, args.mode)
+        check_resume(db, run, args.mode, args.steps)
+        check_folder(args.folder / run.name)
         if args.steps is not None:
             run = extend(db, run, args.steps)
         return _start(args, db, run)
@@ -214,7 +216,7 @@ def _resume(args: argparse.Namespace) -> int:
 def _start(args: argparse.Namespace, db: Database, run: Run) -> int:
     from prefrl.run.start import start
 
-    done, status = start(db, args.db, run, args.mode, args.folder / run.name)
+    done, status = start(db, args.db, run, args.mode, args.folder / run.name, to_stderr=args.json)
     if args.json:
         print(json.dumps(status.to_dict(), indent=2))
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import inspect
 import itertools
 import math
@@ -61,6 +62,8 @@ class PolicyConfig:
     """Keyword arguments of the learner, over the defaults of prefrl.rollout.learners."""
     normalize_obs: bool = True
     """Standardise the policy's observations by running statistics (never the reward model's)."""
+    normalize_reward: bool = True
+    """Divide rewards by the running spread of their discounted sum, so that the critic's targets are of order 1."""
     checkpoint_every: int = 10_000
     """Agent steps between checkpoints: what a crash may lose at most, rounded up to a rollout."""
     device: str = "cpu"
@@ -83,13 +86,13 @@ class RewardConfig:
     """Adam's step size."""
     batch_size: int = 64
     """Comparisons of a minibatch, for each member its own."""
-    pretrain_steps: int = 600
+    pretrain_steps: int = 1500
     """Minibatches for each member on the initial comparisons, before the policy learns."""
     fit_steps: int = 200
     """Minibatches for each member and rollout."""
     noise: float = 0.1
     """Assumed chance that an annotator answers uniformly at random (paper: 0.1)."""
-    l2_initial: float = 1e-3
+    l2_initial: float = 1e-2
     """First coefficient of the L2 penalty; 0 turns L2 off."""
     l2_low: float = 1.1
     """Below this ratio of validation to training loss the L2 coefficient shrinks."""
@@ -258,6 +261,7 @@ def settings() -> list[Setting]:
     return leaves
 
 
+@functools.cache  # parsing the source takes milliseconds
 def _field_docs(cls: type) -> dict[str, str]:
     body = typing.cast(ast.ClassDef, ast.parse(inspect.getsource(cls)).body[0]).body
     docs: dict[str, str] = {}
@@ -336,6 +340,11 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def resolve_n_steps(policy: PolicyConfig) -> PolicyConfig:
+    """Fill in the learner's own number of steps between two updates."""
+    return dataclasses.replace(policy, n_steps=policy.n_steps or (5 if policy.learner == "a2c" else 1024))
+
+
 def resolve(config: RunConfig) -> RunConfig:
     """Fill in what the task and learner decide, so that a run's stored settings are complete."""
     from prefrl.envs.tasks import find_task
@@ -346,8 +355,7 @@ def resolve(config: RunConfig) -> RunConfig:
         env = dataclasses.replace(
             env, horizon=env.horizon or task.horizon, segment_steps=env.segment_steps or task.segment_steps
         )
-    n_steps = config.policy.n_steps or (5 if config.policy.learner == "a2c" else 1024)
-    policy = dataclasses.replace(config.policy, n_steps=n_steps)
+    policy = resolve_n_steps(config.policy)
     if task is not None and policy.learner == "trpo" and "ent_coef" not in policy.kwargs:
         policy = dataclasses.replace(policy, kwargs={**policy.kwargs, "ent_coef": task.entropy})
     env = dataclasses.replace(env, segment_steps=env.segment_steps or 25)

@@ -50,10 +50,8 @@ def evaluate(
         ConfigError: Fewer than one episode.
         StoreError: No such run or checkpoint.
     """
-    from stable_baselines3.common.vec_env import VecNormalize
-
     from prefrl.rollout import checkpoint as packing
-    from prefrl.rollout.learners import make_learner
+    from prefrl.rollout.learners import make_learner, make_normaliser
     from prefrl.rollout.pace import rollout_size
     from prefrl.rollout.role import make_venv
 
@@ -66,16 +64,15 @@ def evaluate(
     stored, payload = load_checkpoint(db, run.id, checkpoint_id)
     seed = seed_for(config.seed, Stream.EVALUATION, 0)
     raw = make_venv(config.env, 1, seed)
-    normaliser = VecNormalize(raw, norm_reward=False, training=False) if config.policy.normalize_obs else None
+    normaliser = make_normaliser(raw, config.policy, training=False)
     # one environment instead of many: a rollout keeps the size that the learner's settings fit
     policy = dataclasses.replace(config.policy, n_steps=rollout_size(config.policy))
-    model = make_learner(policy, normaliser or raw, seed)
+    model = make_learner(policy, normaliser, seed)
     packing.unpack(payload, model, normaliser)
     returns: list[float] = []
-    obs = (normaliser or raw).reset()
+    obs: Any = normaliser.reset()
     while len(returns) < episodes:
-        action, _ = model.predict(obs, deterministic=deterministic)  # type: ignore[arg-type]  # never a dict here
-        obs, _, _, infos = (normaliser or raw).step(action)
+        obs, _, _, infos = normaliser.step(model.predict(obs, deterministic=deterministic)[0])
         returns += [float(info["episode"]["r"]) for info in infos if "episode" in info]
     raw.close()
     return Evaluation(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from prefrl.config import from_dict
@@ -30,7 +32,7 @@ class OracleRole:
     def __init__(self, db: Database, run: Run) -> None:
         config = from_dict(run.config)
         self.db, self.run, self.label, self.seed = db, run, config.label, config.seed
-        self.teacher = make_teacher(self.label.oracle, self.label.oracle_kwargs)
+        self.teacher, self.parameters = make_teacher(self.label.oracle, self.label.oracle_kwargs)
         self.annotator = f"oracle:{self.label.oracle}"
         self._spread: float | None = None
 
@@ -46,11 +48,15 @@ class OracleRole:
         answer(self.db, [self._answer(le, rewards, stats) for le in leases])
         return True
 
+    def waiting_for(self) -> str:
+        """What is missing before the next answer, in words."""
+        return "queries"
+
     def _answer(self, lease: Lease, rewards: dict[int, np.ndarray], stats: ReturnStatistics) -> Answer:
         pair = (rewards[lease.segment_1], rewards[lease.segment_2])
         left, right = pair if lease.shown_left == 1 else pair[::-1]
         rng = rng_for(self.seed, Stream.ORACLE, lease.query_id)
-        detail = {"oracle": self.label.oracle, **self.label.oracle_kwargs, "spread": stats.spread}
+        detail = {"oracle": self.label.oracle, **self.parameters, **asdict(stats)}
         return Answer(
             query_id=lease.query_id,
             token=lease.token,

@@ -6,6 +6,7 @@ are in units of the spread of true segment returns, so that no answer depends on
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -120,15 +121,17 @@ TEACHERS: dict[str, Callable[..., Teacher]] = {
 }
 
 
-def make_teacher(name: str, parameters: dict[str, Any]) -> Teacher:
-    """Build the teacher called ``name``.
+def make_teacher(name: str, parameters: dict[str, Any]) -> tuple[Teacher, dict[str, Any]]:
+    """Build the teacher called ``name``, and tell all of its parameters, defaults included.
 
     Raises:
         ConfigError: Unknown name or parameter.
     """
     make = find("oracle", name, TEACHERS)
     try:
-        return make(**parameters)  # type: ignore[no-any-return]  # find returns plug-ins of any kind
+        bound = inspect.signature(make).bind(**parameters)
+        bound.apply_defaults()
+        return make(**parameters), dict(bound.arguments)
     except TypeError as error:
         raise ConfigError(f"label.oracle_kwargs do not fit the oracle {name!r}: {error}") from error
 

@@ -7,8 +7,8 @@ from typing import Protocol
 from prefrl.config import from_dict
 from prefrl.errors import RewardError
 from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, tensors_from_bytes
+from prefrl.store import rewards
 from prefrl.store.engine import Database
-from prefrl.store.rewards import load_reward, newest_version
 from prefrl.store.runs import Run, get_run
 
 
@@ -35,11 +35,11 @@ class PublishedReward:
 
     def newest(self) -> int:
         """Number of the newest version; 0 if there is none."""
-        return newest_version(self.db, self.run.id)
+        return rewards.newest_version(self.db, self.run.id)
 
     def load(self, version: int | None = None) -> tuple[int, RewardEnsemble]:
         """A version (by default the newest) and its number."""
-        record, payload = load_reward(self.db, self.run.id, version)
+        record, payload = rewards.load_reward(self.db, self.run.id, version)
         ensemble = new_ensemble(self.run)
         ensemble.load(tensors_from_bytes(payload))
         return record.version, ensemble
@@ -51,8 +51,19 @@ def new_ensemble(run: Run) -> RewardEnsemble:
     return RewardEnsemble(Spaces.from_dict(run.versions["spaces"]), config.reward, config.seed)
 
 
-def load_reward_model(url: str, run_name: str, version: int | None = None) -> RewardEnsemble:
-    """The learned reward of a run, for scoring: ``load_reward_model(url, name).reward(obs, act)``.
+def published_reward(url: str, run_name: str) -> PublishedReward:
+    """The reward versions of a run, for ``LearnedReward`` in a script of your own.
+
+    Args:
+        url: Database URL, such as ``sqlite:///runs/prefrl.db``.
+        run_name: Name of the run.
+    """
+    db = Database.open(url, readonly=True)
+    return PublishedReward(db, get_run(db, run_name))
+
+
+def load_reward(url: str, run_name: str, version: int | None = None) -> RewardEnsemble:
+    """The learned reward of a run, for scoring: ``load_reward(url, name).reward(obs, act)``.
 
     Args:
         url: Database URL, such as ``sqlite:///runs/prefrl.db``.
@@ -62,12 +73,10 @@ def load_reward_model(url: str, run_name: str, version: int | None = None) -> Re
     Raises:
         RewardError: The run has no reward version yet.
     """
-    db = Database.open(url, readonly=True)
+    published = published_reward(url, run_name)
     try:
-        run = get_run(db, run_name)
-        published = PublishedReward(db, run)
         if not published.newest():
             raise RewardError(f"run {run_name!r} has no reward version yet; it needs its first comparisons")
         return published.load(version)[1]
     finally:
-        db.close()
+        published.db.close()

@@ -14,23 +14,22 @@ from prefrl.errors import StoreError
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 
 
-def pack(model: OnPolicyAlgorithm, normaliser: VecNormalize | None) -> bytes:
-    """Policy, optimiser and observation statistics as safetensors bytes."""
+def pack(model: OnPolicyAlgorithm, normaliser: VecNormalize) -> bytes:
+    """Policy, optimiser and the normaliser's statistics as safetensors bytes."""
     tensors = {f"policy.{k}": v.detach().cpu().contiguous().clone() for k, v in model.policy.state_dict().items()}
     for i, state in model.policy.optimizer.state_dict()["state"].items():
         for name, value in state.items():
             tensors[f"optimizer.{i}.{name}"] = torch.as_tensor(value).cpu().contiguous().clone()
-    if normaliser is not None:
-        rms: Any = normaliser.obs_rms
+    for kind, rms in _statistics(normaliser).items():
         tensors |= {
-            "normaliser.mean": torch.from_numpy(np.array(rms.mean)),
-            "normaliser.var": torch.from_numpy(np.array(rms.var)),
-            "normaliser.count": torch.tensor([rms.count], dtype=torch.float64),
+            f"normaliser.{kind}.mean": torch.from_numpy(np.array(rms.mean)),
+            f"normaliser.{kind}.var": torch.from_numpy(np.array(rms.var)),
+            f"normaliser.{kind}.count": torch.tensor([rms.count], dtype=torch.float64),
         }
     return tensors_to_bytes(tensors)
 
 
-def unpack(payload: bytes, model: OnPolicyAlgorithm, normaliser: VecNormalize | None) -> None:
+def unpack(payload: bytes, model: OnPolicyAlgorithm, normaliser: VecNormalize) -> None:
     """Put the bytes of ``pack`` back into a learner and normaliser of the same settings.
 
     Raises:
@@ -54,8 +53,13 @@ def unpack(payload: bytes, model: OnPolicyAlgorithm, normaliser: VecNormalize | 
             state.setdefault(int(i), {})[name] = value
     optimizer = model.policy.optimizer
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    if normaliser is not None:
-        rms: Any = normaliser.obs_rms
-        rms.mean = tensors["normaliser.mean"].numpy()
-        rms.var = tensors["normaliser.var"].numpy()
-        rms.count = float(tensors["normaliser.count"][0])
+    for kind, rms in _statistics(normaliser).items():
+        rms.mean = tensors[f"normaliser.{kind}.mean"].numpy()
+        rms.var = tensors[f"normaliser.{kind}.var"].numpy()
+        rms.count = float(tensors[f"normaliser.{kind}.count"][0])
+
+
+def _statistics(normaliser: VecNormalize) -> dict[str, Any]:
+    """The running statistics that the normaliser uses."""
+    kinds = {"reward": normaliser.ret_rms}
+    return {"obs": normaliser.obs_rms, **kinds} if normaliser.norm_obs else kinds

@@ -9,7 +9,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.utils import set_random_seed
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from prefrl.config import EnvConfig, RunConfig, from_dict
 from prefrl.envs.make import make_env
@@ -17,7 +17,7 @@ from prefrl.reward_model.published import PublishedReward
 from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout import checkpoint
 from prefrl.rollout.learned_reward import LearnedReward
-from prefrl.rollout.learners import make_learner
+from prefrl.rollout.learners import make_learner, make_normaliser
 from prefrl.rollout.pace import learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for, seed_for
 from prefrl.segments.recorder import SegmentRecorder
@@ -90,9 +90,8 @@ class RolloutRole:
         venv = make_venv(env, policy.n_envs, seed)
         self.recorder = SegmentRecorder(venv, env.segment_steps, max(self.sync, self.start) // policy.n_envs)
         self.reward = LearnedReward(self.recorder, PublishedReward(db, run)) if self.learned else None
-        top: VecEnv = self.reward or venv
-        self.normaliser = VecNormalize(top, norm_reward=False) if policy.normalize_obs else None
-        self.model = make_learner(policy, self.normaliser or top, seed)
+        self.normaliser = make_normaliser(self.reward or venv, policy)
+        self.model = make_learner(policy, self.normaliser, seed)
         if log_dir is not None:
             self.model.tensorboard_log = log_dir
         if stored:
@@ -128,7 +127,7 @@ class RolloutRole:
         """Let the untrained policy act; its episodes count, its segments get the initial comparisons."""
         obs = self.recorder.reset()
         while self.recorder.n_env_steps < self.start and not self.around.stopping():
-            if self.normaliser is not None:
+            if self.config.policy.normalize_obs:
                 assert isinstance(obs, np.ndarray)
                 self.normaliser.obs_rms.update(obs)
                 obs = self.normaliser.normalize_obs(obs)
@@ -157,7 +156,7 @@ class RolloutRole:
 
     def lag(self) -> int:
         """Comparisons by which the answers are behind the schedule."""
-        learned = self.model.num_timesteps - self.start
+        learned = max(0, self.model.num_timesteps - self.start)  # a longer run may have a later start
         total = self.config.policy.steps - self.start
         return n_scheduled(self.config.label, learned, total) - n_counted(self.db, self.run.id)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
@@ -41,6 +43,7 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
     probe_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs, seed=config.seed)
     if config.label.oracle != "none":
         make_teacher(config.label.oracle, config.label.oracle_kwargs)
+    _try_plugins(config)
     made = make_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs)
     horizon = made.spec.max_episode_steps if made.spec else None
     made.close()
@@ -50,6 +53,22 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         )
     versions = {**env_versions(env.id, env.kwargs), "spaces": env_spaces(config).to_dict()}
     return config, versions
+
+
+def _try_plugins(config: RunConfig) -> None:
+    from prefrl.registry import find
+    from prefrl.reward_model.nets import NETS
+    from prefrl.reward_model.selection import SELECTORS
+    from prefrl.rollout.learners import make_learner
+    from prefrl.rollout.role import make_venv
+
+    find("net", config.reward.net, NETS)
+    find("selector", config.query.selector, SELECTORS)
+    venv = make_venv(config.env, config.policy.n_envs, config.seed)
+    try:
+        make_learner(config.policy, venv, config.seed)
+    finally:
+        venv.close()
 
 
 def new_run(db: Database, name: str, config: RunConfig, versions: dict[str, Any]) -> Run:
@@ -69,8 +88,8 @@ def check_start(mode: str, config: RunConfig) -> None:
         )
 
 
-def check_resume(db: Database, run: Run, mode: str) -> None:
-    """Refuse to start a run that is running, or done.
+def check_resume(db: Database, run: Run, mode: str, steps: int | None = None) -> None:
+    """Refuse to start a run that is running, or done and not to be given a new total of ``steps``.
 
     Raises:
         ConfigError: Says which process is alive, or how to go on beyond the end.
@@ -83,6 +102,22 @@ def check_resume(db: Database, run: Run, mode: str) -> None:
             f"run {run.name!r} is running: its {role.role} (process {role.pid} on {role.host}) gave a sign of life "
             f"{role.age_ms / 1000:.0f} s ago; stop it first, or wait {STALE_MS // 1000} s if it was killed"
         )
+    total = from_dict(run.config).policy.steps
+    if run.state == "done" and (steps is None or steps == total):
+        raise ConfigError(f"run {run.name!r} is done with all its {total} steps; --steps and a larger number trains on")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder for logs that cannot be made or written, without making it.
+
+    Raises:
+        ConfigError: Names the part of its path that is in the way.
+    """
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ConfigError(f"--folder {folder}: {existing} is a file; name a folder for the logs")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(f"--folder {folder}: {existing} is not writable for this user; name another for the logs")
 
 
 def extend(db: Database, run: Run, steps: int) -> Run:

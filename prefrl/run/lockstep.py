@@ -20,6 +20,9 @@ class Role(Protocol):
     def step(self) -> bool:
         """Do one bounded piece of work; False if there was nothing to do."""
 
+    def waiting_for(self) -> str:
+        """What a role that has nothing to do waits for, in words."""
+
 
 class Lockstep:
     """The surroundings of a rollout role whose fellow roles live in the same process."""

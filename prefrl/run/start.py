@@ -11,7 +11,7 @@ from prefrl.store.engine import Database
 from prefrl.store.runs import Run
 
 
-def start(db: Database, url: str, run: Run, mode: str, folder: Path) -> tuple[bool, Status]:
+def start(db: Database, url: str, run: Run, mode: str, folder: Path, *, to_stderr: bool = False) -> tuple[bool, Status]:
     """Run to the end, or until the user stops it.
 
     Args:
@@ -20,6 +20,7 @@ def start(db: Database, url: str, run: Run, mode: str, folder: Path) -> tuple[bo
         run: The run.
         mode: ``async`` (supervised processes) or ``lockstep`` (this process alone).
         folder: For logs and TensorBoard files.
+        to_stderr: Show the progress there, and leave standard output alone.
 
     Returns:
         Whether it reached its end, and its status.
@@ -29,10 +30,12 @@ def start(db: Database, url: str, run: Run, mode: str, folder: Path) -> tuple[bo
 
         done = run_lockstep(db, run, _Interrupt(), str(folder / "tensorboard"))
     else:
+        from rich.console import Console
+
         from prefrl.run.supervisor import Supervisor
         from prefrl.run.view import View
 
-        with View() as view:
+        with View(Console(stderr=to_stderr)) as view:
             done = Supervisor(db, url, run, folder, view).supervise()
     return done, read_status(db, run.name)
 

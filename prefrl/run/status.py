@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from prefrl.config import from_dict
@@ -14,7 +17,7 @@ from prefrl.store.metrics import events, latest_metrics
 from prefrl.store.queue import counts
 from prefrl.store.rewards import newest_version
 from prefrl.store.runs import Run, get_run, list_runs
-from prefrl.store.workers import workers
+from prefrl.store.workers import Worker, workers
 
 STALE_MS = 15_000
 
@@ -25,7 +28,7 @@ class RoleStatus:
 
     Attributes:
         age_ms: Since its last heartbeat, by the database's clock.
-        alive: Heartbeat fresher than 15 s and not released.
+        alive: Not released, heartbeat fresher than 15 s, and its process exists where that can be seen.
     """
 
     role: str
@@ -69,10 +72,6 @@ def read_status(db: Database, name: str, n_events: int = 5) -> Status:
     """
     run = get_run(db, name)
     config = from_dict(run.config)
-    roles = tuple(
-        RoleStatus(w.role, w.host, w.pid, w.state, w.age_ms, not w.released and w.age_ms < STALE_MS)
-        for w in workers(db, run.id)
-    )
     steps = max((w.env_steps or 0 for w in workers(db, run.id)), default=0)
     start, total = learning_starts(config), config.policy.steps
     learned = config.reward.source == "learned"
@@ -91,7 +90,7 @@ def read_status(db: Database, name: str, n_events: int = 5) -> Status:
         open_queries=state.get("proposed", 0) + state.get("leased", 0) + state.get("skipped", 0),
         reward_version=newest_version(db, run.id),
         metrics={name: m.value for name, m in latest_metrics(db, run.id).items()},
-        roles=roles,
+        roles=tuple(_role(w) for w in workers(db, run.id)),
         events=tuple(f"{e.role}: {e.message}" for e in events(db, run.id, limit=n_events)),
     )
 
@@ -103,4 +102,25 @@ def list_statuses(db: Database) -> list[Status]:
 
 def live_roles(db: Database, run: Run) -> list[RoleStatus]:
     """Roles of a run whose processes are alive now."""
-    return [r for r in read_status(db, run.name).roles if r.alive]
+    return [role for role in map(_role, workers(db, run.id)) if role.alive]
+
+
+def _role(worker: Worker) -> RoleStatus:
+    alive = not worker.released and worker.age_ms < STALE_MS and not _ended(worker.host, worker.pid)
+    return RoleStatus(worker.role, worker.host, worker.pid, worker.state, worker.age_ms, alive)
+
+
+def _ended(host: str, pid: int) -> bool:
+    """Whether a process of this machine is known to have ended (of other machines nothing is known)."""
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it is another user's
+        return False
+    try:  # a zombie has ended as well; in a container nobody may ever collect it
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:  # not Linux, or it ends at this moment
+        return False

@@ -17,23 +17,28 @@ from prefrl.run.status import read_status
 from prefrl.run.view import View
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event
+from prefrl.store.queue import counts
+from prefrl.store.rewards import newest_version
 from prefrl.store.runs import Run, get_run, set_run_state
+from prefrl.store.workers import workers
 
 POLL_S = 0.1
 SHOW_EVERY_S = 1.0
-MAX_DEATHS = 3  # of one role within DEATHS_WITHIN_S: it keeps dying
-DEATHS_WITHIN_S = 120.0
+MAX_DEATHS = 3  # of one role in a row, none of which counts as bad luck: it keeps dying
+LUCKY_AFTER_S = 10.0  # a signal (not an error) that ends a process older than this came from outside
 STOP_WITHIN_S = 60.0
 
 
 @dataclass
 class Child:
-    """One role's process and how often it died."""
+    """One role's process, and how often the role has died without getting any further in between."""
 
     role: str
     process: subprocess.Popen[bytes]
     log: Path
-    deaths: list[float] = field(default_factory=list)
+    n_deaths: int
+    progress: int  # the furthest that the role has ever been
+    started: float = field(default_factory=time.monotonic)
 
 
 def roles_of(config: RunConfig) -> list[str]:
@@ -71,7 +76,7 @@ class Supervisor:
         old = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
             for role in roles_of(self.config):
-                self.children[role] = self._start(role, [])
+                self.children[role] = self._start(role, 0, self._progress(role))
             self._watch()
             return self._finish()
         except BaseException:
@@ -85,7 +90,7 @@ class Supervisor:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += 1
 
-    def _start(self, role: str, deaths: list[float]) -> Child:
+    def _start(self, role: str, n_deaths: int, progress: int) -> Child:
         log = self.folder / f"{role}.log"
         command = [sys.executable, "-m", "prefrl", "worker", self.run.name, "--role", role]
         command += ["--parent", str(os.getpid()), "--log-dir", str(self.folder / "tensorboard")]
@@ -96,7 +101,7 @@ class Supervisor:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
             )
-        return Child(role, process, log, deaths)
+        return Child(role, process, log, n_deaths, progress)
 
     def _watch(self) -> None:
         """Until the rollout has ended well or the user wants to stop."""
@@ -104,31 +109,41 @@ class Supervisor:
         while not self._interrupts:
             if self.children["rollout"].process.poll() == 0:
                 return
-            for child in list(self.children.values()):
-                code = child.process.poll()
-                if code is not None and not (code == 0 and get_run(self.db, self.run.name).state == "done"):
-                    self._restart(child)
+            self._restart_dead()
             if time.monotonic() - shown > SHOW_EVERY_S:
                 shown = time.monotonic()
                 self.view.show(read_status(self.db, self.run.name))
             time.sleep(POLL_S)
 
+    def _progress(self, role: str) -> int:
+        """How far a role has come with its own work; the others may get on without it for a while."""
+        if role == "rollout":
+            return max((w.env_steps for w in workers(self.db, self.run.id) if w.role == role), default=0)
+        return newest_version(self.db, self.run.id) if role == "reward" else counts(self.db, self.run.id)["answered"]
+
+    def _restart_dead(self) -> None:
+        for child in list(self.children.values()):
+            code = child.process.poll()
+            if code is not None and not (code == 0 and get_run(self.db, self.run.name).state == "done"):
+                self._restart(child)
+
     def _restart(self, child: Child) -> None:
         code, words = child.process.returncode, last_words(child.log)
-        now = time.monotonic()
-        deaths = [t for t in child.deaths if now - t < DEATHS_WITHIN_S] + [now]
+        progress = self._progress(child.role)
+        lucky = progress > child.progress or (code <= 0 and time.monotonic() - child.started > LUCKY_AFTER_S)
+        n_deaths = 1 if lucky else child.n_deaths + 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         message = f"{child.role} {how}" + (f": {words.splitlines()[-1]}" if words and code > 0 else "")
-        if len(deaths) >= MAX_DEATHS or code == REFUSED:
+        if n_deaths >= MAX_DEATHS or code == REFUSED:
             add_event(self.db, self.run.id, "supervisor", "failed", message)
-            times = "" if code == REFUSED else f" {len(deaths)} times within {DEATHS_WITHIN_S:.0f} s, the last time"
+            times = "" if code == REFUSED else f" died {n_deaths} times without getting any further, and the last time"
             raise PrefrlError(
                 f"run {self.run.name!r} stops: {child.role}{times} {how}. Its last words ({child.log}):\n{words}\n"
                 f"Everything up to its last checkpoint is kept; mend the cause and type: prefrl resume {self.run.name}"
             )
         add_event(self.db, self.run.id, "supervisor", "restart", f"{message}; started again")
         self.view.say(f"{message}; started again")
-        self.children[child.role] = self._start(child.role, deaths)
+        self.children[child.role] = self._start(child.role, n_deaths, max(progress, child.progress))
 
     def _finish(self) -> bool:
         """End the other roles, politely first; a second Ctrl-C ends them at once."""
@@ -139,7 +154,11 @@ class Supervisor:
             for child in self.children.values():
                 _send(child, signal.SIGTERM)
         deadline = time.monotonic() + STOP_WITHIN_S
-        while self._any_running() and self._interrupts < 2 and time.monotonic() < deadline:
+        while self._interrupts < 2 and time.monotonic() < deadline:
+            if done:  # the last comparisons of the budget are still being asked, answered and fitted
+                self._restart_dead()
+            if not self._any_running():
+                break
             time.sleep(POLL_S)
         self._kill()
         state = get_run(self.db, self.run.name).state

@@ -10,14 +10,16 @@ from types import FrameType
 from prefrl.config import from_dict
 from prefrl.errors import ConfigError
 from prefrl.run.lockstep import Role
+from prefrl.run.status import STALE_MS
 from prefrl.store.engine import Database
+from prefrl.store.queue import counts
 from prefrl.store.runs import Run, get_run, set_run_state
-from prefrl.store.workers import beat, claim, release
+from prefrl.store.workers import beat, claim, release, workers
 
 ROLES = ("rollout", "reward", "oracle")
 BEAT_EVERY_S = 1.0
 IDLE_S = 0.05
-DRAIN_S = 1.0  # idle this long after the run's end before leaving: the other role may still hand over work
+DRAIN_S = 1.0  # idle this long after the run's end before leaving
 
 
 class Process:
@@ -36,7 +38,7 @@ class Process:
         self._stop = False
         self._beaten = 0.0
         self._env_steps: int | None = None
-        self._state = "starting"
+        self.state = "starting"  # for people; the next heartbeat tells it
         self.run_state = run.state
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
@@ -46,7 +48,7 @@ class Process:
 
     def beat(self, env_steps: int | None, state: str) -> None:
         """Write the heartbeat now."""
-        self._env_steps, self._state = env_steps, state
+        self._env_steps, self.state = env_steps, state
         beat(self.db, self.token, env_steps=env_steps, state=state)
         self.run_state = get_run(self.db, self.run.name).state
         self._beaten = time.monotonic()
@@ -61,17 +63,30 @@ class Process:
     def stopping(self) -> bool:
         """True after a signal, the supervisor's death, or the run's end; beats at most once a second."""
         if time.monotonic() - self._beaten > BEAT_EVERY_S:
-            self.beat(self._env_steps, self._state)
-            if self.parent is not None and os.getppid() != self.parent:
-                self._stop = True
+            self.beat(self._env_steps, self.state)
+        if self.parent is not None and os.getppid() != self.parent:
+            self._stop = True
         return self._stop or self.run_state == "stopped"
+
+    def others_finished(self) -> bool:
+        """Whether, after the run's end, no other role will hand over any more work.
+
+        The oracle stays as long as the reward role, which may be fitting before it asks for the last
+        comparisons; the reward role stays as long as the oracle has any to answer. One that was killed may
+        be started again at any moment, and counts as present until its heartbeat is stale.
+        """
+        present = {w.role for w in workers(self.db, self.run.id) if not w.released and w.age_ms < STALE_MS}
+        if self.role == "oracle":
+            return "reward" not in present
+        asked = counts(self.db, self.run.id)
+        return "oracle" not in present or not asked["proposed"] + asked["leased"]
 
 
 def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir: str | None = None) -> None:
     """Be one role of a run until the run is over or someone says stop.
 
     Raises:
-        ConfigError: Unknown role, or an oracle for a run that has none.
+        ConfigError: Unknown role, an oracle for a run that has none, or a run that is stopped.
     """
     if role not in ROLES:
         raise ConfigError(f"unknown role {role!r}; known: {', '.join(ROLES)}")
@@ -81,6 +96,8 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
         config = from_dict(run.config)
         if role == "oracle" and config.label.oracle == "none":
             raise ConfigError(f"run {run_name!r} has people as annotators (label.oracle none); it has no oracle role")
+        if run.state == "stopped":
+            raise ConfigError(f"run {run_name!r} is stopped; `prefrl resume {run_name}` starts it and its roles")
         around = Process(db, run, role, parent)
         try:
             if role == "rollout":
@@ -93,12 +110,18 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
         db.close()
 
 
-def _be_rollout(db: Database, run: Run, around: Process, threads: int, log_dir: str | None) -> None:
+def _set_threads(threads: int) -> None:
+    """As the settings say, unless the user's environment says otherwise."""
     import torch
 
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads)
+
+
+def _be_rollout(db: Database, run: Run, around: Process, threads: int, log_dir: str | None) -> None:
     from prefrl.rollout.role import RolloutRole
 
-    torch.set_num_threads(threads)
+    _set_threads(threads)
     around.beat(None, "starting")
     role = RolloutRole(db, run, around, log_dir)
     role.run_to_end()
@@ -111,11 +134,9 @@ def _make(role: str, db: Database, run: Run, threads: int) -> Role:
         from prefrl.oracle.role import OracleRole
 
         return OracleRole(db, run)
-    import torch
-
     from prefrl.reward_model.role import RewardRole
 
-    torch.set_num_threads(threads)
+    _set_threads(threads)
     return RewardRole(db, run)
 
 
@@ -124,7 +145,10 @@ def _serve(role: Role, around: Process) -> None:
     while not around.stopping():
         if role.step():
             idle_since = time.monotonic()
+            around.state = "working"
             continue
+        around.state = f"waiting for {role.waiting_for()}"
         if around.run_state == "done" and time.monotonic() - idle_since > DRAIN_S:
             break
         around.wait()
+    around.beat(None, "done" if around.run_state == "done" else "stopped")

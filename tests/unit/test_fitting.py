@@ -99,7 +99,7 @@ def _known(factor: float = 1.0) -> Fitter:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_linear_reward_is_learned_from_300_answers(seed: int) -> None:
     data, fitter = _data(300, seed), _fitter(seed)
-    report = fitter.fit(data, 300)
+    report = fitter.fit(data, 200)
     assert report.oob_accuracy > 0.9
     assert report.train_loss < report.oob_loss < math.log(2)
     fresh = _segments(200, seed + 50)
@@ -116,7 +116,7 @@ def test_nothing_is_learned_from_shuffled_answers(seed: int) -> None:
     """Negative control of the test above."""
     data = _data(300, seed)
     data.mu = np.random.default_rng(seed).permutation(data.mu)
-    report = _fitter(seed).fit(data, 300)
+    report = _fitter(seed).fit(data, 200)
     assert report.oob_accuracy == pytest.approx(0.5, abs=0.12)
     assert report.oob_loss > math.log(2)
 
@@ -230,6 +230,15 @@ def test_an_epoch_shows_each_comparison_as_often_as_its_weight() -> None:
         assert not np.array_equal(stream[:epoch], stream[epoch : 2 * epoch])  # shuffled anew
 
 
+def test_each_fit_shuffles_anew() -> None:
+    data, fitter = _data(60), _fitter()
+    weights = bootstrap_weights(0, 3, data.seqs)
+    first = fitter._batches(weights, 5)
+    np.testing.assert_array_equal(fitter._batches(weights, 5), first)
+    fitter.fit(data, 5)
+    assert not np.array_equal(fitter._batches(weights, 5), first)
+
+
 def test_held_out_answers_never_influence_their_member() -> None:
     """Turning the answers that member 1 never sees changes the other members, and not a bit of member 1."""
     data, turned = _data(80), _data(80)
@@ -277,7 +286,7 @@ def test_overfitting_raises_l2_and_l2_shrinks_the_weights() -> None:
     data = _data(40)
     data.mu = np.random.default_rng(0).permutation(data.mu)
     adaptive, off = _fitter(l2_initial=1e-3, learning_rate=3e-3), _fitter(l2_initial=0.0, learning_rate=3e-3)
-    grown, none = adaptive.fit(data, 300), off.fit(data, 300)
+    grown, none = adaptive.fit(data, 200), off.fit(data, 200)
     assert grown.l2 > 1e-3
     assert none.l2 == 0.0
     norms = [sum(float(p.detach().square().sum()) for p in f.parameters if p.shape[1] > 1) for f in (adaptive, off)]
@@ -316,9 +325,11 @@ def test_a_resumed_fit_goes_on_bit_for_bit(dropout: float) -> None:
     through = _fitter(dropout=dropout)
     through.fit(data, 40)
     payload = _saved(through)
-    torch.manual_seed(1234)  # what the process did meanwhile does not matter
     resumed = _restored(payload, dropout=dropout)
-    first, second = through.fit(data, 40), resumed.fit(data, 40)
+    torch.manual_seed(1)
+    first = through.fit(data, 40)
+    torch.manual_seed(2)  # what else a process draws does not matter
+    second = resumed.fit(data, 40)
     assert _same(through, resumed)
     assert first == second
     assert torch.equal(through.l2, resumed.l2)
@@ -377,7 +388,7 @@ def test_weights_that_are_not_finite_are_refused_and_taken_back() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_one_and_two_comparisons_are_enough_to_fit(n: int, seed: int) -> None:
     """Whatever the bootstrap's luck: an empty bag, or nothing held out."""
     fitter = _fitter(seed)
@@ -393,7 +404,7 @@ def test_one_and_two_comparisons_are_enough_to_fit(n: int, seed: int) -> None:
 
 def test_both_kinds_of_luck_are_among_those_seeds() -> None:
     one = np.array([1], np.int64)
-    weights = np.stack([bootstrap_weights(seed, 3, one) for seed in range(8)])[:, :, 0]  # (seeds, M)
+    weights = np.stack([bootstrap_weights(seed, 3, one) for seed in range(6)])[:, :, 0]  # (seeds, M)
     assert (weights == 0).any()  # an empty bag
     assert (weights > 0).all(1).any()  # nothing held out at all
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sb3_contrib import TRPO
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import prefrl.rollout.trpo
@@ -100,6 +101,27 @@ def test_the_bonus_raises_the_entropy_where_no_action_is_better(env_id):
     assert ends(0.1)[1] > without + 0.05
 
 
+class Shared(BaseFeaturesExtractor):
+    """Weights in front of both the policy and the values."""
+
+    def __init__(self, observation_space):
+        super().__init__(observation_space, 5)
+        self.layer = torch.nn.Linear(observation_space.shape[0], 5)
+
+    def forward(self, obs):
+        return torch.tanh(self.layer(obs))
+
+
+def test_fitting_the_values_does_not_move_the_policy():
+    more = COMMON | {"policy_kwargs": {"features_extractor_class": Shared, "net_arch": [16]}}
+    model = FlatTRPO("MlpPolicy", venv(), seed=0, ent_coef=0.0, **more)
+    before, values = actor(model), model.policy.value_net.weight.detach().clone()
+    model.learn(128)
+    assert all(torch.equal(before[k], v) for k, v in actor(model).items())
+    assert any("features_extractor" in k for k in before)
+    assert not torch.equal(model.policy.value_net.weight, values)
+
+
 def test_entropy_of_one_step_is_as_computed_by_hand():
     """A diagonal normal's entropy is the sum of log std + log(2 pi e) / 2 over the actions."""
     model = trained(n_updates=1)
@@ -145,9 +167,18 @@ def test_an_update_that_is_not_finite_leaves_the_policy_as_it_was(spoil, monkeyp
     assert any(not torch.equal(before[k], v) for k, v in actor(model).items()), "and it learns on afterwards"
 
 
-def test_the_step_keeps_to_the_trust_region():
+def test_a_step_that_is_too_long_is_shortened(monkeypatch):
+    """With a quarter of the true curvature the first try goes twice too far, and its divergence is four times."""
     model = trained(n_updates=1, target_kl=0.003)
-    model.learn(4 * 128, reset_num_timesteps=False)
+    before, product = actor(model), model.hessian_vector_product
+
+    def quarter(params, kl, vector, retain_graph=True):
+        return product(params, kl, vector, retain_graph) / 4
+
+    monkeypatch.setattr(model, "hessian_vector_product", quarter)
+    model.train()
     logged = model.logger.name_to_value
-    assert 0.0 <= logged["train/kl_divergence_loss"] < 0.003
+    assert logged["train/is_line_search_success"] == 1.0
+    assert 0.0 < logged["train/kl_divergence_loss"] < 0.003
+    assert any(not torch.equal(before[k], v) for k, v in actor(model).items())
     assert {"train/entropy", "train/policy_objective", "train/value_loss", "train/std"} <= set(logged)
