@@ -148,7 +148,7 @@ def _serve(role: Role, around: Process) -> None:
             around.state = "working"
             continue
         around.state = f"waiting for {role.waiting_for()}"
-        if around.run_state == "done" and time.monotonic() - idle_since > DRAIN_S:
+        if around.run_state == "done" and time.monotonic() - idle_since > DRAIN_S and around.others_finished():
             break
         around.wait()
     around.beat(None, "done" if around.run_state == "done" else "stopped")
