@@ -30,6 +30,7 @@ SQLITE = "sqlite:///"
 DEPENDENCIES = {
     "alembic": "1.18",
     "gymnasium": "1.2",
+    "imageio": "2.34",
     "matplotlib": "3.10",
     "mujoco": "3.3",
     "numpy": "2.0",
