@@ -55,8 +55,8 @@ class PolicyConfig:
     n_envs: int = 2
     """Environments stepped side by side."""
     n_steps: int | None = None
-    """Time steps of each environment between two updates; by default 1024, for a2c 5."""
-    sync_every: int = 2048
+    """Time steps of each environment between two updates; by default 512 for trpo, 5 for a2c, else 1024."""
+    sync_every: int = 1024
     """Agent steps between two exchanges (segments out, newest reward in), rounded up to a rollout."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the learner, over the defaults of prefrl.rollout.learners."""
@@ -342,7 +342,7 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 def resolve_n_steps(policy: PolicyConfig) -> PolicyConfig:
     """Fill in the learner's own number of steps between two updates."""
-    return dataclasses.replace(policy, n_steps=policy.n_steps or (5 if policy.learner == "a2c" else 1024))
+    return dataclasses.replace(policy, n_steps=policy.n_steps or {"trpo": 512, "a2c": 5}.get(policy.learner, 1024))
 
 
 def resolve(config: RunConfig) -> RunConfig:
