@@ -16,13 +16,13 @@ import resource
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics
-from prefrl.store.runs import get_run
+from prefrl.store.runs import get_run, list_runs
 
 
 def commit() -> str:
@@ -40,8 +40,11 @@ def run_seed(out: Path, seed: int, flags: list[str], mode: str) -> dict[str, Any
     path = out / f"seed-{seed}.db"
     url, name = f"sqlite:///{path.resolve()}", f"seed-{seed}"
     common = ["--db", url, "--mode", mode, "--folder", str(out / "logs"), "--json"]
-    known = path.exists() and _has_run(url, name)
+    state = _state(url, name) if path.exists() else None
+    known = state is not None
     verb = ["resume", name] if known else ["run", *flags, "--seed", str(seed), "--name", name]
+    if state == "done":  # ended, but its line was never written
+        verb, common = ["status", name], ["--db", url, "--json"]
     started, cpu = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "prefrl", *verb, *common],
@@ -71,15 +74,9 @@ def run_seed(out: Path, seed: int, flags: list[str], mode: str) -> dict[str, Any
     }
 
 
-def _has_run(url: str, name: str) -> bool:
+def _state(url: str, name: str) -> str | None:
     with Database.open(url, readonly=True) as db:
-        return any(run.name == name for run in _runs(db))
-
-
-def _runs(db: Database) -> list[Any]:
-    from prefrl.store.runs import list_runs
-
-    return list_runs(db)
+        return next((run.state for run in list_runs(db) if run.name == name), None)
 
 
 def curve(url: str, run_name: str, metric: str) -> list[tuple[int, float]]:
@@ -108,9 +105,13 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     table = args.out / "results.jsonl"
     rows = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
+    other = [r for r in rows if r["flags"] != flags or r["mode"] != args.mode]
+    if other:
+        sys.exit(f"{table} holds results of {other[0]['mode']} {other[0]['flags']}; choose another --out")
     missing = [s for s in args.seeds if s not in {r["seed"] for r in rows}]
     with ThreadPoolExecutor(args.jobs) as pool, table.open("a") as file:
-        for row in pool.map(lambda seed: run_seed(args.out, seed, flags, args.mode), missing):
+        for future in as_completed([pool.submit(run_seed, args.out, seed, flags, args.mode) for seed in missing]):
+            row = future.result()
             file.write(json.dumps(row) + "\n")
             file.flush()
             rows.append(row)

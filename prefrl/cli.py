@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
 from prefrl.config import RunConfig, Setting, from_dict, load_toml, parse_value, settings
-from prefrl.errors import ConfigError, PrefrlError
+from prefrl.errors import ConfigError, FencedError, PrefrlError
 
 if TYPE_CHECKING:
     from prefrl.store.engine import Database
@@ -66,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     resume = _verb(verbs, "resume", "go on with a run after any kind of end", _resume)
     resume.add_argument("name")
     resume.add_argument("--steps", type=int, help="new total of agent steps, to train on beyond the old one")
+    resume.add_argument("--labels", type=int, help="new total of comparisons")
     resume.add_argument("--mode", choices=MODES, default="async")
     resume.add_argument("--folder", type=Path, default=Path("runs"))
     resume.add_argument("--json", action="store_true", help="print the final status as JSON")
@@ -206,8 +207,8 @@ def _resume(args: argparse.Namespace) -> int:
         run = get_run(db, args.name)
         check_resume(db, run, args.mode, args.steps)
         check_folder(args.folder / run.name)
-        if args.steps is not None:
-            run = extend(db, run, args.steps)
+        if args.steps is not None or args.labels is not None:
+            run = extend(db, run, args.steps, args.labels)
         return _start(args, db, run)
     finally:
         db.close()
@@ -220,7 +221,7 @@ def _start(args: argparse.Namespace, db: Database, run: Run) -> int:
     if args.json:
         print(json.dumps(status.to_dict(), indent=2))
     else:
-        at = "" if args.db == DEFAULT_DB else f" --db {db.url}"
+        at = "" if args.db == os.environ.get("PREFRL_DB", DEFAULT_DB) else f" --db '{db.url}'"
         print(f"run {run.name} {'is done' if done else 'stopped'} after {status.env_steps:,} steps. Next:")
         if not done:
             print(f"  prefrl resume {run.name}{at}     to go on")
@@ -229,9 +230,13 @@ def _start(args: argparse.Namespace, db: Database, run: Run) -> int:
 
 
 def _worker(args: argparse.Namespace) -> int:
-    from prefrl.run.worker import work
+    from prefrl.run.worker import FENCED, work
 
-    work(args.db, args.name, args.role, args.parent, args.log_dir)
+    try:
+        work(args.db, args.name, args.role, args.parent, args.log_dir)
+    except FencedError as error:
+        print(f"prefrl: {error}", file=sys.stderr)
+        return FENCED
     return 0
 
 

@@ -89,7 +89,7 @@ class RewardConfig:
     pretrain_steps: int = 1500
     """Minibatches for each member on the initial comparisons, before the policy learns."""
     fit_steps: int = 200
-    """Minibatches for each member and rollout."""
+    """Minibatches for each member and exchange (policy.sync_every)."""
     noise: float = 0.1
     """Assumed chance that an annotator answers uniformly at random (paper: 0.1)."""
     l2_initial: float = 1e-2
@@ -101,9 +101,10 @@ class RewardConfig:
     dropout: float = 0.0
     """Dropout after each hidden layer while fitting."""
     output_std: float = 1.0
-    """Standard deviation of the learned reward at the policy (paper: 1 on MuJoCo, 0.05 on Atari)."""
+    """Standard deviation of the learned reward (paper: 1 on MuJoCo, 0.05 on Atari); what the learner sees is scaled
+    once more where policy.normalize_reward is on."""
     norm_segments: int = 128
-    """Newest segments over which each member is normalised."""
+    """Newest segments over which each member is normalised; at most query.pool."""
     device: str = "cpu"
     """auto, cpu or cuda."""
 
@@ -121,7 +122,7 @@ class QueryConfig:
     pool: int = 256
     """Newest segments from which pairs are drawn."""
     segments_per_rollout: int = 64
-    """Segments recorded from each rollout, uniformly over its time steps."""
+    """Segments recorded between two exchanges (policy.sync_every), uniformly over time steps."""
     max_age: int = 0
     """Agent steps after which a query that nobody took expires; 0 means a tenth of the run."""
 

@@ -13,7 +13,6 @@ import numpy as np
 class Stream(enum.IntEnum):
     """What the random numbers are for; keeps streams apart that share a counter."""
 
-    BOOTSTRAP = 0
     BATCHES = 1
     CANDIDATES = 2
     SEGMENTS = 3

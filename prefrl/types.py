@@ -51,7 +51,7 @@ class Segment:
         episode: Running number of the episode in that environment.
         start: Time step of the episode at which it starts.
         env_steps: Agent steps of the whole run when it was recorded.
-        source: ``initial`` (untrained policy), ``policy`` or ``import``.
+        source: ``initial`` (untrained policy), ``policy``, or ``import:`` and what it was where it came from.
     """
 
     obs: NDArray[Any]

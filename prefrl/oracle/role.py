@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
 
 from prefrl.config import from_dict
@@ -56,7 +54,7 @@ class OracleRole:
         pair = (rewards[lease.segment_1], rewards[lease.segment_2])
         left, right = pair if lease.shown_left == 1 else pair[::-1]
         rng = rng_for(self.seed, Stream.ORACLE, lease.query_id)
-        detail = {"oracle": self.label.oracle, **self.parameters, **asdict(stats)}
+        detail = {"oracle": self.label.oracle, **self.parameters}  # no true return: the reward role reads it
         return Answer(
             query_id=lease.query_id,
             token=lease.token,

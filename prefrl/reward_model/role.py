@@ -47,18 +47,19 @@ class RewardRole:
         self.ensemble = new_ensemble(run)
         self.fitter = Fitter(self.ensemble, self.config.reward, self.config.seed)
         self.start = learning_starts(self.config)
-        self.version, self.fitted_at = newest_version(db, run.id), 0
+        self.version, self.fitted_at, self.last_seq = newest_version(db, run.id), 0, 0
         if self.version:
             record, payload = load_reward(db, run.id)
             tensors = tensors_from_bytes(payload)
             self.ensemble.load(tensors)
             self.fitter.load(tensors)
-            self.fitted_at = record.env_steps
+            self.fitted_at, self.last_seq = record.env_steps, record.last_seq
         self._pool: dict[int, Segment] = {}
 
     def step(self) -> bool:
         """Ask what is due, or fit and publish what is due; False if nothing was."""
         env_steps = self._env_steps()
+        self.fitted_at = min(self.fitted_at, env_steps)  # a rollout that died goes on from its last checkpoint
         return self._propose(env_steps) or self._fit(env_steps)
 
     def waiting_for(self) -> str:
@@ -116,7 +117,8 @@ class RewardRole:
 
     def _fit(self, env_steps: int) -> bool:
         if self.version:
-            if env_steps - self.fitted_at < sync_steps(self.config.policy):
+            due = env_steps - self.fitted_at >= sync_steps(self.config.policy)
+            if not due and not self._last_answers(env_steps):
                 return False
         elif env_steps < self.start or n_counted(self.db, self.run.id) < n_initial(self.label):
             return False
@@ -140,11 +142,18 @@ class RewardRole:
             env_steps=env_steps,
             metrics=metrics,
         )
-        self.fitted_at = env_steps
+        self.fitted_at, self.last_seq = env_steps, self.data.last_seq
         finite = {k: float(v) for k, v in metrics.items() if v == v}
         add_metrics(self.db, self.run.id, self.name, env_steps, finite)
         self._prune()
         return True
+
+    def _last_answers(self, env_steps: int) -> bool:
+        """Whether the run is over, all its questions are answered, and some answers are in no version yet."""
+        if env_steps < self.config.policy.steps or self.config.policy.steps <= self.start:
+            return False
+        state = counts(self.db, self.run.id)
+        return not state["proposed"] + state["leased"] and bool(tail(self.db, self.run.id, self.last_seq, limit=1))
 
     def _prune(self) -> None:
         """Keep the weights of the newest versions and of one in each twentieth of the run."""

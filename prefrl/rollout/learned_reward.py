@@ -15,7 +15,7 @@ from prefrl.reward_model.published import RewardSource
 
 
 class LearnedReward(VecEnvWrapper):
-    """Rewards of one pinned version of the ensemble; works under any stable-baselines3 algorithm.
+    """Rewards of one pinned version of the ensemble; works under any on-policy stable-baselines3 algorithm.
 
     The version changes only in ``pin``, which ``PinNewest`` calls where a rollout starts, so that no
     rollout mixes two versions. Episode statistics in ``infos`` are of the learned reward.
@@ -86,6 +86,11 @@ class PinNewest(BaseCallback):
     def __init__(self, reward: LearnedReward) -> None:
         super().__init__()
         self.reward = reward
+
+    def _on_training_start(self) -> None:
+        if hasattr(self.model, "replay_buffer"):
+            name = type(self.model).__name__
+            raise RewardError(f"{name} keeps transitions with rewards of old versions; use an on-policy algorithm")
 
     def _on_rollout_start(self) -> None:
         self.logger.record("reward/version", self.reward.pin())

@@ -18,7 +18,7 @@ from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout import checkpoint
 from prefrl.rollout.learned_reward import LearnedReward
 from prefrl.rollout.learners import make_learner, make_normaliser
-from prefrl.rollout.pace import learning_starts, sync_steps
+from prefrl.rollout.pace import learning_starts, rollout_size, sync_steps
 from prefrl.seeding import Stream, rng_for, seed_for
 from prefrl.segments.recorder import SegmentRecorder
 from prefrl.store.checkpoints import (
@@ -114,7 +114,13 @@ class RolloutRole:
             self.save()
         rest = self.config.policy.steps - self.model.num_timesteps
         if rest > 0:
-            self.model.learn(rest, callback=Exchange(self), reset_num_timesteps=False, tb_log_name=self.run.name)
+            self.model.learn(
+                rest,
+                callback=Exchange(self),
+                log_interval=self.sync // rollout_size(self.config.policy),
+                reset_num_timesteps=False,
+                tb_log_name=self.run.name,
+            )
         self.save()
         self.around.beat(self.model.num_timesteps, "stopped" if self.around.stopping() else "done")
 
@@ -180,10 +186,12 @@ class Exchange(BaseCallback):
         if role.reward is None:
             return
         limit = role.config.label.max_lag
-        while limit and role.lag() > limit and not role.around.stopping():
-            role.around.beat(self.num_timesteps, f"paused: {role.lag()} answers behind the schedule")
+        while limit and (lag := role.lag()) > limit and not role.around.stopping():
+            role.around.beat(self.num_timesteps, f"paused: {lag} answers behind the schedule")
             role.around.wait()
-        self.logger.record("reward/version", role.reward.pin())
+        if self._synced == self.num_timesteps:  # versions appear between exchanges, not between rollouts
+            role.reward.pin()
+        self.logger.record("reward/version", role.reward.version)
 
     def _on_step(self) -> bool:
         return not self.role.around.stopping()

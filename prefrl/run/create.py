@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
 from prefrl.config import RunConfig, from_dict, resolve, to_dict
 from prefrl.envs.make import env_versions, make_env, probe_env
 from prefrl.errors import ConfigError
-from prefrl.reward_model.ensemble import Spaces
+from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, resolve_device
 from prefrl.run.status import STALE_MS, live_roles
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run, create_run, update_config
@@ -43,7 +44,8 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
     probe_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs, seed=config.seed)
     if config.label.oracle != "none":
         make_teacher(config.label.oracle, config.label.oracle_kwargs)
-    _try_plugins(config)
+    found = env_spaces(config)
+    _try_plugins(config, found)
     made = make_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs)
     horizon = made.spec.max_episode_steps if made.spec else None
     made.close()
@@ -51,19 +53,23 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         raise ConfigError(
             f"env.segment_steps is {env.segment_steps}, longer than an episode of {env.id} ({horizon}); make it shorter"
         )
-    versions = {**env_versions(env.id, env.kwargs), "spaces": env_spaces(config).to_dict()}
+    versions = {**env_versions(env.id, env.kwargs), "spaces": found.to_dict()}
     return config, versions
 
 
-def _try_plugins(config: RunConfig) -> None:
+def _try_plugins(config: RunConfig, found: Spaces) -> None:
     from prefrl.registry import find
-    from prefrl.reward_model.nets import NETS
     from prefrl.reward_model.selection import SELECTORS
     from prefrl.rollout.learners import make_learner
     from prefrl.rollout.role import make_venv
 
-    find("net", config.reward.net, NETS)
     find("selector", config.query.selector, SELECTORS)
+    resolve_device(config.policy.device)
+    try:
+        ensemble = RewardEnsemble(found, config.reward, config.seed)
+        ensemble.reward(np.zeros((2, *found.obs_shape)), np.zeros((2, *found.act_shape)))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"reward.net {config.reward.net!r} does not work here: {error}") from error
     venv = make_venv(config.env, config.policy.n_envs, config.seed)
     try:
         make_learner(config.policy, venv, config.seed)
@@ -120,14 +126,24 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"--folder {folder}: {existing} is not writable for this user; name another for the logs")
 
 
-def extend(db: Database, run: Run, steps: int) -> Run:
-    """Give a run a new total of agent steps; its label schedule stretches with it.
+def extend(db: Database, run: Run, steps: int | None, labels: int | None) -> Run:
+    """Give a run a new total of agent steps, of comparisons, or of both.
+
+    What was a tenth of the old run (tau, the age at which queries expire) becomes a tenth of the new one.
 
     Raises:
-        ConfigError: Fewer steps than the run has already.
+        ConfigError: Less than the run has already.
     """
     config = from_dict(run.config)
-    if steps < config.policy.steps:
-        raise ConfigError(f"--steps {steps} is less than run {run.name!r}'s total of {config.policy.steps}")
-    longer = dataclasses.replace(config, policy=dataclasses.replace(config.policy, steps=steps))
-    return update_config(db, run.id, to_dict(longer))
+    for flag, new, old in (("--steps", steps, config.policy.steps), ("--labels", labels, config.label.budget)):
+        if new is not None and new < old:
+            raise ConfigError(f"{flag} {new} is less than run {run.name!r}'s total of {old}")
+    tenth, total = max(1, config.policy.steps // 10), steps or config.policy.steps
+    label, query = config.label, config.query
+    longer = dataclasses.replace(
+        config,
+        policy=dataclasses.replace(config.policy, steps=total),
+        label=dataclasses.replace(label, budget=labels or label.budget, tau=0 if label.tau == tenth else label.tau),
+        query=dataclasses.replace(query, max_age=0 if query.max_age == tenth else query.max_age),
+    )
+    return update_config(db, run.id, to_dict(resolve(longer)))

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from prefrl.config import from_dict
 from prefrl.errors import PrefrlError
+from prefrl.run.heartbeat import Heartbeat
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run, set_run_state
-from prefrl.store.workers import beat, claim, release
 
 
 class Role(Protocol):
@@ -29,11 +29,11 @@ class Lockstep:
 
     def __init__(self, db: Database, run: Run, roles: Sequence[Role], stop: Callable[[], bool]) -> None:
         self.db, self.run, self.roles, self._stop = db, run, roles, stop
-        self.token = claim(db, run.id, "rollout")
+        self.heart = Heartbeat(db, run, "rollout")
 
     def beat(self, env_steps: int, state: str) -> None:
         """Write the heartbeat, from which the reward role reads the agent steps."""
-        beat(self.db, self.token, env_steps=env_steps, state=state)
+        self.heart.say(env_steps, state)
 
     def exchange(self) -> None:
         """Step the other roles in order until none has anything left to do."""
@@ -86,6 +86,6 @@ def run_lockstep(db: Database, run: Run, stop: Callable[[], bool] = lambda: Fals
         set_run_state(db, run.id, "failed")
         raise
     finally:
-        release(db, around.token)
+        around.heart.close()
     set_run_state(db, run.id, "done" if rollout.finished else "stopped")
     return rollout.finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 from types import FrameType
 
 from prefrl.config import RunConfig, from_dict
-from prefrl.errors import PrefrlError
+from prefrl.errors import FencedError, PrefrlError, StoreError
 from prefrl.run.status import read_status
 from prefrl.run.view import View
+from prefrl.run.worker import FENCED
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event
 from prefrl.store.queue import counts
@@ -79,9 +81,14 @@ class Supervisor:
                 self.children[role] = self._start(role, 0, self._progress(role))
             self._watch()
             return self._finish()
+        except FencedError:  # the run goes on elsewhere
+            self._kill()
+            raise
         except BaseException:
             self._kill()
-            set_run_state(self.db, self.run.id, "failed")
+            with contextlib.suppress(StoreError):  # the first error tells more
+                if get_run(self.db, self.run.name).state != "done":
+                    set_run_state(self.db, self.run.id, "failed")
             raise
         finally:
             for number, handler in old.items():
@@ -112,8 +119,14 @@ class Supervisor:
             self._restart_dead()
             if time.monotonic() - shown > SHOW_EVERY_S:
                 shown = time.monotonic()
-                self.view.show(read_status(self.db, self.run.name))
+                self._show()
             time.sleep(POLL_S)
+
+    def _show(self) -> None:
+        try:
+            self.view.show(read_status(self.db, self.run.name))
+        except StoreError as error:  # what it means for the run is for the roles to find out
+            self.view.say(str(error))
 
     def _progress(self, role: str) -> int:
         """How far a role has come with its own work; the others may get on without it for a while."""
@@ -129,8 +142,11 @@ class Supervisor:
 
     def _restart(self, child: Child) -> None:
         code, words = child.process.returncode, last_words(child.log)
+        if code == FENCED:
+            self._give_up(child)
+            return
         progress = self._progress(child.role)
-        lucky = progress > child.progress or (code <= 0 and time.monotonic() - child.started > LUCKY_AFTER_S)
+        lucky = progress > child.progress or (code in HARMLESS and time.monotonic() - child.started > LUCKY_AFTER_S)
         n_deaths = 1 if lucky else child.n_deaths + 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         message = f"{child.role} {how}" + (f": {words.splitlines()[-1]}" if words and code > 0 else "")
@@ -144,6 +160,15 @@ class Supervisor:
         add_event(self.db, self.run.id, "supervisor", "restart", f"{message}; started again")
         self.view.say(f"{message}; started again")
         self.children[child.role] = self._start(child.role, n_deaths, max(progress, child.progress))
+
+    def _give_up(self, child: Child) -> None:
+        """A process elsewhere has taken the role over: leave it to that one."""
+        message = f"{child.role} was taken over by another process; this supervisor leaves it alone"
+        add_event(self.db, self.run.id, "supervisor", "taken over", message)
+        self.view.say(message)
+        del self.children[child.role]
+        if child.role == "rollout":
+            raise FencedError(f"run {self.run.name!r}: {message} and stops, since the run goes on there")
 
     def _finish(self) -> bool:
         """End the other roles, politely first; a second Ctrl-C ends them at once."""
@@ -164,7 +189,7 @@ class Supervisor:
         state = get_run(self.db, self.run.name).state
         if state != "done":
             set_run_state(self.db, self.run.id, "stopped")
-        self.view.show(read_status(self.db, self.run.name))
+        self._show()
         return state == "done"
 
     def _any_running(self) -> bool:
@@ -176,6 +201,7 @@ class Supervisor:
             child.process.wait()
 
 
+HARMLESS = (0, -signal.SIGKILL, -signal.SIGTERM)  # someone ended it; a crash would come again
 REFUSED = 2  # a worker's exit code for a PrefrlError: the same again would end the same
 
 

@@ -9,16 +9,17 @@ from types import FrameType
 
 from prefrl.config import from_dict
 from prefrl.errors import ConfigError
+from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.lockstep import Role
 from prefrl.run.status import STALE_MS
 from prefrl.store.engine import Database
 from prefrl.store.queue import counts
 from prefrl.store.runs import Run, get_run, set_run_state
-from prefrl.store.workers import beat, claim, release, workers
+from prefrl.store.workers import workers
 
 ROLES = ("rollout", "reward", "oracle")
-BEAT_EVERY_S = 1.0
 IDLE_S = 0.05
+FENCED = 4  # exit code of a worker whose role another process has taken over
 DRAIN_S = 1.0  # idle this long after the run's end before leaving
 
 
@@ -34,24 +35,22 @@ class Process:
 
     def __init__(self, db: Database, run: Run, role: str, parent: int | None) -> None:
         self.db, self.run, self.role, self.parent = db, run, role, parent
-        self.token = claim(db, run.id, role)
+        self.heart = Heartbeat(db, run, role)
         self._stop = False
-        self._beaten = 0.0
-        self._env_steps: int | None = None
-        self.state = "starting"  # for people; the next heartbeat tells it
-        self.run_state = run.state
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stop = True
 
+    @property
+    def run_state(self) -> str:
+        """The run's state, at most a second old."""
+        return self.heart.run_state
+
     def beat(self, env_steps: int | None, state: str) -> None:
-        """Write the heartbeat now."""
-        self._env_steps, self.state = env_steps, state
-        beat(self.db, self.token, env_steps=env_steps, state=state)
-        self.run_state = get_run(self.db, self.run.name).state
-        self._beaten = time.monotonic()
+        """Tell how far the role is."""
+        self.heart.say(env_steps, state)
 
     def exchange(self) -> None:
         """The other roles are processes of their own; nothing to do."""
@@ -61,9 +60,12 @@ class Process:
         time.sleep(IDLE_S)
 
     def stopping(self) -> bool:
-        """True after a signal, the supervisor's death, or the run's end; beats at most once a second."""
-        if time.monotonic() - self._beaten > BEAT_EVERY_S:
-            self.beat(self._env_steps, self.state)
+        """True after a signal, the supervisor's death, or when the run was stopped.
+
+        Raises:
+            FencedError: Another process has taken the role over.
+        """
+        self.heart.check()
         if self.parent is not None and os.getppid() != self.parent:
             self._stop = True
         return self._stop or self.run_state == "stopped"
@@ -105,7 +107,7 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
             else:
                 _serve(_make(role, db, run, config.policy.threads), around)
         finally:
-            release(db, around.token)
+            around.heart.close()
     finally:
         db.close()
 
@@ -145,10 +147,10 @@ def _serve(role: Role, around: Process) -> None:
     while not around.stopping():
         if role.step():
             idle_since = time.monotonic()
-            around.state = "working"
+            around.heart.state = "working"
             continue
-        around.state = f"waiting for {role.waiting_for()}"
+        around.heart.state = f"waiting for {role.waiting_for()}"
         if around.run_state == "done" and time.monotonic() - idle_since > DRAIN_S and around.others_finished():
             break
         around.wait()
-    around.beat(None, "done" if around.run_state == "done" else "stopped")
+    around.heart.state = "done" if around.run_state == "done" else "stopped"

@@ -88,9 +88,9 @@ def recent_segment_ids(db: Database, run_id: int, n: int, *, source: str | None 
         db: The database of the run.
         run_id: The run.
         n: How many at most.
-        source: Only those of one source; ``import`` gives the imported ones, which are left out otherwise.
+        source: Only those of one source; imported ones are left out otherwise.
     """
-    wanted = segment.c.source != "import" if source is None else segment.c.source == source
+    wanted = ~segment.c.source.startswith("import") if source is None else segment.c.source == source
     statement = sa.select(segment.c.id).where(segment.c.run_id == run_id, wanted)
     with db.read() as connection:
         return list(connection.execute(statement.order_by(segment.c.id.desc()).limit(int(n))).scalars())
@@ -111,6 +111,8 @@ def true_returns(db: Database, ids: Iterable[int]) -> dict[int, float]:
 def prune_segments(db: Database, run_id: int, keep: int) -> int:
     """Deletes old segments that no query and no comparison names, and their data and true rewards.
 
+    Those of the untrained policy (``initial``) stay: statistics that must not change are measured on them.
+
     Args:
         db: The database of the run.
         run_id: The run.
@@ -121,7 +123,7 @@ def prune_segments(db: Database, run_id: int, keep: int) -> int:
     """
     named = [table.c[f"segment_{side}"] for table in (query, comparison) for side in (1, 2)]
     unnamed = sa.and_(*(~sa.exists().where(column == segment.c.id) for column in named))
-    old = sa.select(segment.c.id).where(segment.c.run_id == run_id, unnamed)
+    old = sa.select(segment.c.id).where(segment.c.run_id == run_id, segment.c.source != "initial", unnamed)
     # on PostgreSQL a propose() that begins meanwhile waits for the row, and finds it gone
     old = old.order_by(segment.c.id.desc()).offset(max(int(keep), 0)).with_for_update(skip_locked=True)
     if db.dialect == "sqlite":

@@ -107,7 +107,9 @@ def _segment(row: dict[str, Any], name: str, run: Target) -> Segment:
     if states is not None and (states.ndim < 2 or len(states) != run.segment_steps):
         raise RowError(f"{name}_states has shape {states.shape}: ({run.segment_steps}, n_state) is needed")
     where = {key: _whole(row, f"{name}_{key}") or 0 for key in ("env_index", "episode", "start", "env_steps")}
-    segment = Segment(obs, act, states, **where, source=_text(row, f"{name}_source", "import"))
+    # marked as imported: only segments of the run itself have true rewards, and are asked about
+    source = f"import:{_text(row, f'{name}_source', '')}".removesuffix(":")
+    segment = Segment(obs, act, states, **where, source=source)
     digest = row.get(f"{name}_digest")
     if digest is not None and digest != segment.digest:
         raise RowError(f"{name}_digest does not match the arrays: they were changed or damaged")

@@ -100,8 +100,9 @@ def _records(db: Database, run: Target, rows: Sequence[Comparison]) -> Iterator[
 
 def _segment(one: Segment, where: str) -> dict[str, Any]:
     values: dict[str, Any] = {
-        name: getattr(one, name) for name in ("digest", "env_index", "episode", "start", "env_steps", "source")
+        name: getattr(one, name) for name in ("digest", "env_index", "episode", "start", "env_steps")
     }
+    values["source"] = one.source.removeprefix("import:").removeprefix("import") or None
     for name in ARRAYS:
         array = getattr(one, name)
         if array is not None and not np.isfinite(array).all():

@@ -287,12 +287,12 @@ def test_a_done_run_can_be_given_more_steps(tmp_path):
     done = facts(db, run)
     assert run_lockstep(db, run), "again, without more: nothing happens"
     assert facts(db, run)["metrics"] == done["metrics"]
-    run = extend(db, run, 640)
+    run = extend(db, run, 640, None)
     assert run_lockstep(db, run)
     assert read_status(db, "run").env_steps == 640
     assert n_counted(db, run.id) == 24, "the budget does not grow with the steps"
     with pytest.raises(ConfigError, match="less than"):
-        extend(db, run, 100)
+        extend(db, run, 100, None)
     db.close()
 
 

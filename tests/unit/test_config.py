@@ -394,7 +394,7 @@ def test_resolve_fills_in_the_tasks_values(task: str, horizon: int, segment_step
     config = resolve(RunConfig(env=EnvConfig(id=task)))
     assert (config.env.horizon, config.env.segment_steps) == (horizon, segment_steps)
     assert config.policy.kwargs == {"ent_coef": entropy}
-    assert config.policy.n_steps == 1024
+    assert config.policy.n_steps == 512
     assert config.label.tau == config.query.max_age == 30_000
 
 

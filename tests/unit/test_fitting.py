@@ -416,7 +416,7 @@ def test_nothing_held_out_gives_nan_and_no_step_of_the_rule() -> None:
     assert math.isnan(report.oob_loss)
     assert math.isnan(report.oob_accuracy)
     assert math.isfinite(report.train_loss)
-    assert fitter.l2.tolist() == pytest.approx([1e-3] * 3)
+    assert fitter.l2.tolist() == pytest.approx([1e-2] * 3)
 
 
 def test_no_comparison_left_changes_nothing() -> None:

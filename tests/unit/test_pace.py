@@ -176,7 +176,7 @@ def test_a_run_has_the_steps_it_was_asked_for_and_resuming_adds_none(db):
     assert again.role.model.num_timesteps == 1024
     assert again.exchanged == []
     assert len(read_metrics(db, run.id)) == n_metrics
-    longer = extend(db, run, 1500)
+    longer = extend(db, run, 1500, None)
     around = go(db, longer)
     assert around.role.model.num_timesteps == 1536, "to a total, not as many on top"
     logged = [m.env_steps for m in read_metrics(db, run.id)]
@@ -188,7 +188,7 @@ def test_a_run_has_the_steps_it_was_asked_for_and_resuming_adds_none(db):
 def test_a_short_run_that_becomes_a_long_one_is_not_behind_a_schedule_before_its_start(db):
     run = make_run(db, settings(n_envs=2, steps=200))
     go(db, run, stop_at=100)
-    longer = extend(db, run, 10_000)  # whose untrained policy would have acted for 128 steps instead of 64
+    longer = extend(db, run, 10_000, None)  # whose untrained policy would have acted for 128 steps instead of 64
     role = RolloutRole(db, longer, Alone(db, longer))
     assert (role.start, role.model.num_timesteps) == (128, 100)
     assert role.lag() == 8, "the first comparisons, of which none is there"

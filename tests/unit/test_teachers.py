@@ -285,9 +285,9 @@ def test_the_role_answers_as_shown() -> None:
 @pytest.mark.parametrize(
     ("oracle", "given", "recorded"),
     [
-        ("stochastic", {"beta": 2.5}, {"oracle": "stochastic", "beta": 2.5, "spread": 2.0, "recent_mean": 1.0}),
-        ("stochastic", {}, {"oracle": "stochastic", "beta": 5.0, "spread": 2.0, "recent_mean": 1.0}),
-        ("mistake", {}, {"oracle": "mistake", "epsilon": 0.1, "spread": 2.0, "recent_mean": 1.0}),
+        ("stochastic", {"beta": 2.5}, {"oracle": "stochastic", "beta": 2.5}),
+        ("stochastic", {}, {"oracle": "stochastic", "beta": 5.0}),
+        ("mistake", {}, {"oracle": "mistake", "epsilon": 0.1}),
     ],
 )
 def test_the_record_of_an_answer_states_the_teachers_parameters(

@@ -144,7 +144,7 @@ def test_round_trip(db: Database, other: Database, tmp_path: Path, suffix: str) 
         for side in ("segment_1", "segment_2"):
             one, two = old[getattr(a, side)], new[getattr(b, side)]
             assert one.digest == two.digest
-            assert (one.source, one.episode, one.env_steps) == (two.source, two.episode, two.env_steps)
+            assert (f"import:{one.source}", one.episode, one.env_steps) == (two.source, two.episode, two.env_steps)
             assert one.states is two.states is None or np.array_equal(one.states, two.states)
     assert true_returns(other, new) == {}  # no true reward travels
 
