@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from prefrl.errors import StoreError
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics
 from prefrl.store.runs import get_run
@@ -78,7 +79,7 @@ def test_rollouts_keep_their_speed_beside_the_reward_model(tmp_path: Path) -> No
     """Async: environment steps a second with the learned reward against plain stable-baselines3."""
     ratios = []
     for i in range(3):
-        alone, _ = plain("cheetah", "trpo", 2, 1024, 30_000)
+        alone, _ = plain("cheetah", "trpo", 2, 512, 30_000)
         learned, _, _ = ours(tmp_path, f"r{i}", "cheetah", "--steps", "40000", "--seed", str(i))
         ratios.append(learned / alone)
         print(f"cheetah, TRPO: {learned:.0f} steps/s with the learned reward, {alone:.0f} alone: {ratios[-1]:.2f}")
@@ -107,10 +108,11 @@ def test_memory_is_flat_after_warm_up(tmp_path: Path) -> None:
 
     def watch() -> None:
         while not done.wait(1.0):
-            if not (tmp_path / "bench.db").exists():
+            try:
+                with Database.open(url, readonly=True) as db:
+                    rows = workers(db, get_run(db, "m").id)
+            except StoreError:  # not made yet
                 continue
-            with Database.open(url, readonly=True) as db:
-                rows = workers(db, get_run(db, "m").id)
             steps = max((w.env_steps or 0 for w in rows), default=0)
             for w in rows:
                 status = Path(f"/proc/{w.pid}/status")
