@@ -21,7 +21,7 @@ def sync_steps(policy: PolicyConfig) -> int:
 def learning_starts(config: RunConfig) -> int:
     """Agent steps of the untrained policy, from which the initial comparisons are asked.
 
-    As many as there are steps in one segment for each initial comparison, rounded up to whole exchanges, so
+    As many as there are steps in one segment for each initial comparison, rounded up to whole rollouts, so
     that a step is in about two of the segments compared; at most half of the run.
     """
     if config.reward.source == "true":
