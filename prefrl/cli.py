@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
 from prefrl.config import RunConfig, Setting, from_dict, load_toml, parse_value, settings
-from prefrl.errors import ConfigError, FencedError, PrefrlError
+from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 
 if TYPE_CHECKING:
     from prefrl.store.engine import Database
@@ -199,7 +199,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    from prefrl.run.create import check_folder, check_resume, extend
+    from prefrl.run.create import check_folder, check_resume, check_versions, extend
     from prefrl.store.runs import get_run
 
     db = _open(args)
@@ -207,6 +207,8 @@ def _resume(args: argparse.Namespace) -> int:
         run = get_run(db, args.name)
         check_resume(db, run, args.mode, args.steps)
         check_folder(args.folder / run.name)
+        for change in check_versions(db, run):
+            print(f"prefrl: {change}", file=sys.stderr)
         if args.steps is not None or args.labels is not None:
             run = extend(db, run, args.steps, args.labels)
         return _start(args, db, run)
@@ -230,13 +232,15 @@ def _start(args: argparse.Namespace, db: Database, run: Run) -> int:
 
 
 def _worker(args: argparse.Namespace) -> int:
-    from prefrl.run.worker import FENCED, work
+    from prefrl.run.worker import FENCED, UNREACHABLE, work
 
     try:
         work(args.db, args.name, args.role, args.parent, args.log_dir)
-    except FencedError as error:
+    except StoreError as error:
         print(f"prefrl: {error}", file=sys.stderr)
-        return FENCED
+        if isinstance(error, FencedError):
+            return FENCED
+        return 2 if args.parent is None else UNREACHABLE  # a supervisor tries again, a person reads it
     return 0
 
 

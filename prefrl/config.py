@@ -24,7 +24,9 @@ from typing import Any
 
 from prefrl.errors import ConfigError
 
-LEARNERS = ("trpo", "a2c", "ppo")
+LEARNERS = ("trpo", "a2c", "ppo")  # names of what ships with prefrl, for those who should not import torch
+NETS = ("mlp",)
+SELECTORS = ("disagreement", "random")
 SCHEDULES = ("paper", "constant", "upfront")
 
 
@@ -84,10 +86,11 @@ class RewardConfig:
     """Networks in the ensemble."""
     learning_rate: float = 1e-3
     """Adam's step size."""
-    batch_size: int = 64
+    batch_size: int = 32
     """Comparisons of a minibatch, for each member its own."""
-    pretrain_steps: int = 1500
-    """Minibatches for each member on the initial comparisons, before the policy learns."""
+    pretrain_steps: int = 750
+    """Minibatches for each member on the initial comparisons. In lockstep the policy learns after all of them, in
+    async after the first fit_steps: what it sees in the meantime is nearly as good, and it need not wait."""
     fit_steps: int = 200
     """Minibatches for each member and exchange (policy.sync_every)."""
     noise: float = 0.1

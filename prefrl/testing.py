@@ -14,9 +14,10 @@ from prefrl.config import PolicyConfig, RewardConfig, resolve_n_steps
 from prefrl.envs.check import check_env
 from prefrl.errors import PrefrlError
 from prefrl.oracle.teachers import ReturnStatistics, Teacher
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces
+from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.nets import RewardNet
 from prefrl.reward_model.selection import Selector, draw_candidates
+from prefrl.reward_model.spaces import Spaces
 from prefrl.types import Preference
 
 __all__ = ["check_env", "check_learner", "check_net", "check_oracle", "check_selector"]

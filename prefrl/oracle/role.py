@@ -36,8 +36,11 @@ class OracleRole:
 
     def step(self) -> bool:
         """Answer up to one batch of queries; False if there was none."""
+        state = counts(self.db, self.run.id)
+        if not state["proposed"] + state["leased"] + state["skipped"]:
+            return False
         leases = resume_leases(self.db, self.run.id, self.annotator)  # those of a process that died
-        sides = rng_for(self.seed, Stream.SIDES, counts(self.db, self.run.id)["answered"])
+        sides = rng_for(self.seed, Stream.SIDES, state["answered"])
         leases = leases or lease(self.db, self.run.id, self.annotator, n=BATCH, rng=sides)
         if not leases:
             return False

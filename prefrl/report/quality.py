@@ -19,8 +19,9 @@ from prefrl.config import RunConfig
 from prefrl.report.numbers import spearman
 from prefrl.reward_model.bootstrap import bootstrap_weights
 from prefrl.reward_model.dataset import stack_steps
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, tensors_from_bytes
+from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes
 from prefrl.reward_model.loss import log_preference
+from prefrl.reward_model.spaces import Spaces
 from prefrl.store.engine import Database
 from prefrl.store.rewards import load_reward
 from prefrl.store.runs import Run

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from prefrl.errors import RewardError
-from prefrl.reward_model.ensemble import Spaces
+from prefrl.reward_model.spaces import Spaces
 from prefrl.store.comparisons import active
 from prefrl.types import Comparison, Segment
 
@@ -71,7 +71,7 @@ class PreferenceDataset:
             raise RewardError(
                 f"segment {id_} has {len(segment)} steps, but this run compares segments of {self.segment_steps}"
             )
-        obs, act = self.spaces.features(segment.obs, segment.act)
+        obs, act = (torch.from_numpy(x) for x in self.spaces.features(segment.obs, segment.act))
         self._index[id_] = len(self._obs)
         self._obs.append(obs)
         self._act.append(act)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,57 +16,9 @@ from prefrl.config import RewardConfig
 from prefrl.errors import RewardError
 from prefrl.registry import find
 from prefrl.reward_model.nets import NETS
+from prefrl.reward_model.spaces import Spaces
 
 STD_FLOOR = 1e-6
-
-
-@dataclass(frozen=True)
-class Spaces:
-    """What the reward model must know of an environment's spaces.
-
-    Attributes:
-        obs_shape: Shape of an observation.
-        act_shape: Shape of a Box action; () for Discrete.
-        n_actions: Number of Discrete actions, or None for Box.
-    """
-
-    obs_shape: tuple[int, ...]
-    act_shape: tuple[int, ...]
-    n_actions: int | None = None
-
-    @property
-    def obs_dim(self) -> int:
-        """Size of a flattened observation."""
-        return int(np.prod(self.obs_shape))
-
-    @property
-    def act_dim(self) -> int:
-        """Size of a flattened or one-hot action."""
-        return self.n_actions or int(np.prod(self.act_shape))
-
-    def features(self, obs: NDArray[Any], act: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Flatten to float32 features, Discrete actions one-hot: (N, obs_dim), (N, act_dim).
-
-        Raises:
-            RewardError: The shapes are not this environment's; names both.
-        """
-        for what, array, shape in (("observation", obs, self.obs_shape), ("action", act, self.act_shape)):
-            if array.shape[1:] != shape:
-                raise RewardError(f"the reward model takes {what}s of shape {shape}, but was given {array.shape[1:]}")
-        flat_obs = torch.from_numpy(np.ascontiguousarray(obs, dtype=np.float32)).reshape(len(obs), -1)
-        if self.n_actions is None:
-            return flat_obs, torch.from_numpy(np.ascontiguousarray(act, dtype=np.float32)).reshape(len(act), -1)
-        index = torch.from_numpy(np.ascontiguousarray(act, dtype=np.int64))
-        return flat_obs, torch.nn.functional.one_hot(index, self.n_actions).float()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for the run's record."""
-        return {"obs_shape": list(self.obs_shape), "act_shape": list(self.act_shape), "n_actions": self.n_actions}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Spaces:
-        """The inverse of ``to_dict``."""
-        return cls(tuple(values["obs_shape"]), tuple(values["act_shape"]), values["n_actions"])
 
 
 def resolve_device(name: str) -> torch.device:
@@ -127,7 +78,7 @@ class RewardEnsemble(nn.Module):
     def set_input_statistics(self, obs: NDArray[Any], act: NDArray[Any]) -> None:
         """Freeze the input standardisation, from random-policy steps (N, *obs), (N, *act)."""
         for name, x in zip(("obs", "act"), self.spaces.features(obs, act), strict=True):
-            std, mean = torch.std_mean(x.double(), dim=0, correction=0)
+            std, mean = torch.std_mean(torch.from_numpy(x).double(), dim=0, correction=0)
             if name == "act" and self.spaces.n_actions:  # one-hot columns are on one scale already
                 std, mean = torch.ones_like(std), torch.zeros_like(mean)
             getattr(self, f"{name}_mean").copy_(mean)
@@ -139,8 +90,8 @@ class RewardEnsemble(nn.Module):
 
     def member_rewards(self, obs: NDArray[Any], act: NDArray[Any]) -> Tensor:
         """Each member's reward of each step, not normalised: (N, *obs), (N, *act) -> (M, N)."""
-        with torch.no_grad():
-            features = [f.to(self.device) for f in self.spaces.features(obs, act)]
+        with torch.inference_mode():
+            features = [torch.from_numpy(x).to(self.device) for x in self.spaces.features(obs, act)]
             inputs = [x.expand(self.n_members, *x.shape) for x in self.standardise(*features)]
             return self.net(*inputs)  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
 

@@ -18,8 +18,8 @@ from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.loss import preference_loss
 from prefrl.seeding import Stream
 
-L2_EVERY = 25  # minibatches between two looks at the validation loss
-L2_FACTOR = 1.1
+L2_EVERY = 50  # minibatches between two looks at the validation loss
+L2_FACTOR = 1.2
 L2_MIN, L2_MAX = 1e-7, 1.0
 
 
@@ -48,7 +48,7 @@ class Fitter:
         self.ensemble, self.config, self.seed = ensemble, config, seed
         self.parameters = list(ensemble.net.parameters())
         self.penalised = [p for name, p in ensemble.net.named_parameters() if not name.endswith("bias")]
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate, fused=True)
         self.l2 = torch.full((config.n_members,), config.l2_initial, device=ensemble.device)
         self.n_steps = 0
 

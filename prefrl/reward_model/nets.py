@@ -61,7 +61,7 @@ class MLPEnsemble(nn.Module):
         """Reward of each step: (M, N, obs), (M, N, act) -> (M, N)."""
         x = torch.cat([obs, act], dim=-1)
         for layer in self.layers[:-1]:
-            x = F.leaky_relu(layer(x), LEAKY_SLOPE)
+            x = F.leaky_relu(layer(x), LEAKY_SLOPE, inplace=True)
             if self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
         return self.layers[-1](x).squeeze(-1)  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped

@@ -6,7 +6,9 @@ from typing import Protocol
 
 from prefrl.config import from_dict
 from prefrl.errors import RewardError
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, tensors_from_bytes
+from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes
+from prefrl.reward_model.inference import RewardFn, stepwise
+from prefrl.reward_model.spaces import Spaces
 from prefrl.store import rewards
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run, get_run
@@ -18,8 +20,8 @@ class RewardSource(Protocol):
     def newest(self) -> int:
         """Number of the newest version; 0 if there is none."""
 
-    def load(self) -> tuple[int, RewardEnsemble]:
-        """The newest version and its number."""
+    def load(self) -> tuple[int, RewardFn]:
+        """Number of the newest version, and its reward of steps (N, *obs), (N, *act) -> (N,)."""
 
 
 class PublishedReward:
@@ -37,12 +39,18 @@ class PublishedReward:
         """Number of the newest version; 0 if there is none."""
         return rewards.newest_version(self.db, self.run.id)
 
-    def load(self, version: int | None = None) -> tuple[int, RewardEnsemble]:
-        """A version (by default the newest) and its number."""
-        record, payload = rewards.load_reward(self.db, self.run.id, version)
-        ensemble = new_ensemble(self.run)
-        ensemble.load(tensors_from_bytes(payload))
-        return record.version, ensemble
+    def load(self) -> tuple[int, RewardFn]:
+        """Number of the newest version, and its reward of steps."""
+        version, ensemble = load_ensemble(self.db, self.run)
+        return version, stepwise(ensemble)
+
+
+def load_ensemble(db: Database, run: Run, version: int | None = None) -> tuple[int, RewardEnsemble]:
+    """Number and ensemble of a version, by default the newest."""
+    record, payload = rewards.load_reward(db, run.id, version)
+    ensemble = new_ensemble(run)
+    ensemble.load(tensors_from_bytes(payload))
+    return record.version, ensemble
 
 
 def new_ensemble(run: Run) -> RewardEnsemble:
@@ -77,6 +85,6 @@ def load_reward(url: str, run_name: str, version: int | None = None) -> RewardEn
     try:
         if not published.newest():
             raise RewardError(f"run {run_name!r} has no reward version yet; it needs its first comparisons")
-        return published.load(version)[1]
+        return load_ensemble(published.db, published.run, version)[1]
     finally:
         published.db.close()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 
 from prefrl.config import from_dict
 from prefrl.registry import find
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
-from prefrl.reward_model.ensemble import Spaces, tensors_from_bytes, tensors_to_bytes
+from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
 from prefrl.reward_model.published import new_ensemble
 from prefrl.reward_model.schedule import n_initial, n_scheduled
-from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, draw_candidates
+from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, disagreement, draw_candidates
+from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for
 from prefrl.store.comparisons import n_counted, tail
@@ -55,6 +57,7 @@ class RewardRole:
             self.fitter.load(tensors)
             self.fitted_at, self.last_seq = record.env_steps, record.last_seq
         self._pool: dict[int, Segment] = {}
+        self._expired_at = -1
 
     def step(self) -> bool:
         """Ask what is due, or fit and publish what is due; False if nothing was."""
@@ -82,12 +85,14 @@ class RewardRole:
         if env_steps < self.start:
             return False
         learned, total = env_steps - self.start, self.config.policy.steps - self.start
-        expired = expire(self.db, self.run.id, before_env_steps=env_steps - self.query.max_age)
+        if env_steps != self._expired_at:
+            expire(self.db, self.run.id, before_env_steps=env_steps - self.query.max_age)
+            self._expired_at = env_steps
         state = counts(self.db, self.run.id)
-        waiting = state.get("proposed", 0) + state.get("leased", 0) + state.get("skipped", 0)
+        waiting = state["proposed"] + state["leased"] + state["skipped"]
         n = n_scheduled(self.label, learned, total) - n_counted(self.db, self.run.id) - waiting
         if n <= 0:
-            return expired > 0
+            return False
         pool = self.query.pool if self.version else 2 * n_initial(self.label)
         ids = sorted(recent_segment_ids(self.db, self.run.id, pool))
         segments = self._segments(ids)
@@ -102,10 +107,11 @@ class RewardRole:
         if not len(candidates):
             return False
         features = [self.spaces.features(s.obs, s.act) for s in segments]
-        obs, act = (torch.stack(x) for x in zip(*features, strict=True))
+        obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
         chosen = self._selector()(self.ensemble, obs, act, candidates, n)
         pairs = [(ids[a], ids[b]) for a, b in chosen.tolist()]
-        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
+        scores = disagreement(self.ensemble, obs, act, chosen).tolist() if self.version else None
+        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps, scores=scores)
         return True
 
     def _selector(self) -> Selector:
@@ -116,11 +122,8 @@ class RewardRole:
         return find("selector", self.query.selector, SELECTORS)  # type: ignore[no-any-return]  # any plug-in
 
     def _fit(self, env_steps: int) -> bool:
-        if self.version:
-            due = env_steps - self.fitted_at >= sync_steps(self.config.policy)
-            if not due and not self._last_answers(env_steps):
-                return False
-        elif env_steps < self.start or n_counted(self.db, self.run.id) < n_initial(self.label):
+        n_steps = self._due(env_steps)
+        if not n_steps:
             return False
         rows = tail(self.db, self.run.id, self.data.last_seq)
         self.data.extend(rows, load_segments(self.db, self.data.missing(rows)))
@@ -129,7 +132,6 @@ class RewardRole:
         if not self.version:
             first = recent_segment_ids(self.db, self.run.id, 10_000, source="initial")
             self.ensemble.set_input_statistics(*stack_steps(load_segments(self.db, first).values()))
-        n_steps = self.config.reward.fit_steps if self.version else self.config.reward.pretrain_steps
         report = self.fitter.fit(self.data, n_steps)
         self.ensemble.normalise(*steps)
         metrics = {**dataclasses.asdict(report), "n_comparisons": len(self.data)}
@@ -148,12 +150,33 @@ class RewardRole:
         self._prune()
         return True
 
-    def _last_answers(self, env_steps: int) -> bool:
-        """Whether the run is over, all its questions are answered, and some answers are in no version yet."""
-        if env_steps < self.config.policy.steps or self.config.policy.steps <= self.start:
-            return False
+    def _due(self, env_steps: int) -> int:
+        """Minibatches to take now: a part of the pretraining, those of an exchange, or none.
+
+        A version is published after each part: a rollout in a process of its own need not wait for the last.
+        """
+        part, pretraining = self.config.reward.fit_steps, self.config.reward.pretrain_steps
+        if not self.version and (env_steps < self.start or n_counted(self.db, self.run.id) < n_initial(self.label)):
+            return 0
+        if (rest := pretraining - self.version * part) > 0:
+            return min(part, rest)
+        due = env_steps - self.fitted_at >= sync_steps(self.config.policy)
+        if self._over(env_steps):
+            due = (due or self._unfitted()) and not self._answers_coming()
+        return part if due else 0
+
+    def _over(self, env_steps: int) -> bool:
+        """Whether the rollout has all its steps, so that what is fitted now is fitted for the record."""
+        return env_steps >= self.config.policy.steps > self.start
+
+    def _unfitted(self) -> bool:
+        """Whether there are answers that are in no version yet."""
+        return bool(tail(self.db, self.run.id, self.last_seq, limit=1))
+
+    def _answers_coming(self) -> bool:
+        """Whether an oracle is about to answer; people may take their time, or never come."""
         state = counts(self.db, self.run.id)
-        return not state["proposed"] + state["leased"] and bool(tail(self.db, self.run.id, self.last_seq, limit=1))
+        return self.label.oracle != "none" and state["proposed"] + state["leased"] > 0
 
     def _prune(self) -> None:
         """Keep the weights of the newest versions and of one in each twentieth of the run."""

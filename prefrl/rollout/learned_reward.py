@@ -35,7 +35,7 @@ class LearnedReward(VecEnvWrapper):
     def pin(self) -> int:
         """Use the newest published version from now on and return its number (0: none yet)."""
         if self.source.newest() != self.version:
-            self.version, self.ensemble = self.source.load()
+            self.version, self._reward = self.source.load()
         return self.version
 
     def reset(self) -> VecEnvObs:
@@ -60,7 +60,7 @@ class LearnedReward(VecEnvWrapper):
         obs, _, dones, infos = self.venv.step_wait()
         if not self.version:
             raise RewardError("no version of the learned reward is pinned; call pin() before stepping")
-        rewards = self.ensemble.reward(self._last_obs, self._actions)  # (E,)
+        rewards = self._reward(self._last_obs, self._actions)  # (E,)
         if not np.isfinite(rewards).all():
             env = int(np.argmin(np.isfinite(rewards)))
             raise RewardError(

@@ -121,6 +121,7 @@ class RolloutRole:
                 reset_num_timesteps=False,
                 tb_log_name=self.run.name,
             )
+            self.model.logger.close()
         self.save()
         self.around.beat(self.model.num_timesteps, "stopped" if self.around.stopping() else "done")
 

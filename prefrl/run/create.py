@@ -10,22 +10,31 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from prefrl.config import RunConfig, from_dict, resolve, to_dict
+from prefrl.config import LEARNERS, NETS, SELECTORS, RunConfig, from_dict, resolve, to_dict
 from prefrl.envs.make import env_versions, make_env, probe_env
 from prefrl.errors import ConfigError
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, resolve_device
+from prefrl.registry import find
+from prefrl.reward_model.spaces import Spaces
+from prefrl.rollout.pace import rollout_size
 from prefrl.run.status import STALE_MS, live_roles
 from prefrl.store.engine import Database
+from prefrl.store.metrics import add_event
 from prefrl.store.runs import Run, create_run, update_config
 
 
 def env_spaces(config: RunConfig) -> Spaces:
     """The spaces of the configured environment, as the reward model needs them."""
+    return _look(config)[0]
+
+
+def _look(config: RunConfig) -> tuple[Spaces, int | None]:
+    """Spaces and horizon of the configured environment."""
     env = make_env(config.env.id, horizon=config.env.horizon, ends=config.env.ends, kwargs=config.env.kwargs)
     try:
         action = env.action_space
         n_actions = int(action.n) if isinstance(action, spaces.Discrete) else None
-        return Spaces(tuple(env.observation_space.shape or ()), tuple(action.shape or ()), n_actions)
+        found = Spaces(tuple(env.observation_space.shape or ()), tuple(action.shape or ()), n_actions)
+        return found, env.spec.max_episode_steps if env.spec else None
     finally:
         env.close()
 
@@ -39,37 +48,51 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
     """
     from prefrl.oracle.teachers import make_teacher
 
+    custom = bool(config.policy.kwargs)  # before the task adds its own
     config = resolve(config)
     env = config.env
     probe_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs, seed=config.seed)
-    if config.label.oracle != "none":
-        make_teacher(config.label.oracle, config.label.oracle_kwargs)
-    found = env_spaces(config)
-    _try_plugins(config, found)
-    made = make_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs)
-    horizon = made.spec.max_episode_steps if made.spec else None
-    made.close()
+    found, horizon = _look(config)
     if horizon is not None and env.segment_steps is not None and env.segment_steps > horizon:
         raise ConfigError(
             f"env.segment_steps is {env.segment_steps}, longer than an episode of {env.id} ({horizon}); make it shorter"
         )
+    if config.label.oracle != "none":
+        make_teacher(config.label.oracle, config.label.oracle_kwargs)
+    # what ships with prefrl and is given no settings of its own needs no trial, and torch two seconds to import
+    if config.query.selector not in SELECTORS:
+        _try_selector(config.query.selector)
+    if config.reward.net not in NETS or config.reward.device == "cuda":
+        _try_net(config, found)
+    policy = config.policy
+    if custom or policy.learner not in LEARNERS or policy.device == "cuda" or rollout_size(policy) < 2:
+        _try_learner(config)
     versions = {**env_versions(env.id, env.kwargs), "spaces": found.to_dict()}
     return config, versions
 
 
-def _try_plugins(config: RunConfig, found: Spaces) -> None:
-    from prefrl.registry import find
-    from prefrl.reward_model.selection import SELECTORS
-    from prefrl.rollout.learners import make_learner
-    from prefrl.rollout.role import make_venv
+def _try_selector(name: str) -> None:
+    from prefrl.reward_model.selection import SELECTORS as BUILT_IN
 
-    find("selector", config.query.selector, SELECTORS)
-    resolve_device(config.policy.device)
+    find("selector", name, BUILT_IN)
+
+
+def _try_net(config: RunConfig, found: Spaces) -> None:
+    from prefrl.reward_model.ensemble import RewardEnsemble
+
     try:
         ensemble = RewardEnsemble(found, config.reward, config.seed)
         ensemble.reward(np.zeros((2, *found.obs_shape)), np.zeros((2, *found.act_shape)))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"reward.net {config.reward.net!r} does not work here: {error}") from error
+
+
+def _try_learner(config: RunConfig) -> None:
+    from prefrl.reward_model.ensemble import resolve_device
+    from prefrl.rollout.learners import make_learner
+    from prefrl.rollout.role import make_venv
+
+    resolve_device(config.policy.device)
     venv = make_venv(config.env, config.policy.n_envs, config.seed)
     try:
         make_learner(config.policy, venv, config.seed)
@@ -111,6 +134,32 @@ def check_resume(db: Database, run: Run, mode: str, steps: int | None = None) ->
     total = from_dict(run.config).policy.steps
     if run.state == "done" and (steps is None or steps == total):
         raise ConfigError(f"run {run.name!r} is done with all its {total} steps; --steps and a larger number trains on")
+
+
+def check_versions(db: Database, run: Run) -> list[str]:
+    """What has changed beneath the environment since the run began, in words; noted with the run.
+
+    Raises:
+        ConfigError: The spaces are no longer the same, so that policy and reward model cannot go on.
+    """
+    env = from_dict(run.config).env
+    now = env_versions(env.id, env.kwargs)
+    changed = {k: (run.versions.get(k), v) for k, v in now.items() if run.versions.get(k) != v}
+    for name in ("observation_space", "action_space"):
+        if name in changed:
+            old, new = changed[name]
+            raise ConfigError(
+                f"run {run.name!r} began with the {name.replace('_', ' ')} {old}, but {env.id} now has {new}; "
+                "go on with the libraries it began with: "
+                + ", ".join(f"{k} {run.versions[k]}" for k in ("gymnasium", "mujoco") if k in run.versions)
+            )
+    words = [
+        f"run {run.name!r} began with {name} {old} and goes on with {new}: its rewards may have changed"
+        for name, (old, new) in changed.items()
+    ]
+    for line in words:
+        add_event(db, run.id, "supervisor", "version", line)
+    return words
 
 
 def check_folder(folder: Path) -> None:

@@ -65,6 +65,10 @@ class Heartbeat:
     def _beat(self) -> None:
         with self._lock:
             beat(self.db, self.token, env_steps=self.env_steps, state=self.state)
+        self.look()
+
+    def look(self) -> None:
+        """Read the run's state."""
         self.run_state = get_run(self.db, self.run.name).state
 
     def _beat_on(self) -> None:

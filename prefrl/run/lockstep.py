@@ -8,6 +8,7 @@ from typing import Protocol
 from prefrl.config import from_dict
 from prefrl.errors import PrefrlError
 from prefrl.run.heartbeat import Heartbeat
+from prefrl.run.settle import settle
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run, set_run_state
 
@@ -66,14 +67,12 @@ class Lockstep:
 
 def run_lockstep(db: Database, run: Run, stop: Callable[[], bool] = lambda: False, log_dir: str | None = None) -> bool:
     """Run all roles to the end of the run, or until ``stop()``; True if it reached the end."""
-    import torch
-
     from prefrl.oracle.role import OracleRole
     from prefrl.reward_model.role import RewardRole
     from prefrl.rollout.role import RolloutRole
 
     config = from_dict(run.config)
-    torch.set_num_threads(config.policy.threads)
+    settle(config.policy.threads)
     roles: list[Role] = []
     if config.reward.source == "learned":
         roles = [RewardRole(db, run), OracleRole(db, run)]

@@ -29,6 +29,7 @@ SHOW_EVERY_S = 1.0
 MAX_DEATHS = 3  # of one role in a row, none of which counts as bad luck: it keeps dying
 LUCKY_AFTER_S = 10.0  # a signal (not an error) that ends a process older than this came from outside
 STOP_WITHIN_S = 60.0
+PATIENCE_S = 60.0  # with a database that does not answer
 
 
 @dataclass
@@ -112,11 +113,16 @@ class Supervisor:
 
     def _watch(self) -> None:
         """Until the rollout has ended well or the user wants to stop."""
-        shown = 0.0
+        shown, answered = 0.0, time.monotonic()
         while not self._interrupts:
             if self.children["rollout"].process.poll() == 0:
                 return
-            self._restart_dead()
+            try:
+                self._restart_dead()
+                answered = time.monotonic()
+            except StoreError as error:
+                if isinstance(error, FencedError) or time.monotonic() - answered > PATIENCE_S:
+                    raise
             if time.monotonic() - shown > SHOW_EVERY_S:
                 shown = time.monotonic()
                 self._show()

@@ -11,6 +11,7 @@ from prefrl.config import from_dict
 from prefrl.errors import ConfigError
 from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.lockstep import Role
+from prefrl.run.settle import settle
 from prefrl.run.status import STALE_MS
 from prefrl.store.engine import Database
 from prefrl.store.queue import counts
@@ -18,9 +19,9 @@ from prefrl.store.runs import Run, get_run, set_run_state
 from prefrl.store.workers import workers
 
 ROLES = ("rollout", "reward", "oracle")
-IDLE_S = 0.05
+IDLE_S = 0.1  # a role that polls more often takes time from those that work
 FENCED = 4  # exit code of a worker whose role another process has taken over
-DRAIN_S = 1.0  # idle this long after the run's end before leaving
+UNREACHABLE = 5  # exit code of a worker whose database failed, which may be over in a moment
 
 
 class Process:
@@ -56,8 +57,9 @@ class Process:
         """The other roles are processes of their own; nothing to do."""
 
     def wait(self) -> None:
-        """Sleep a moment."""
+        """Sleep a moment, and see whether the run is over."""
         time.sleep(IDLE_S)
+        self.heart.look()
 
     def stopping(self) -> bool:
         """True after a signal, the supervisor's death, or when the run was stopped.
@@ -112,18 +114,10 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
         db.close()
 
 
-def _set_threads(threads: int) -> None:
-    """As the settings say, unless the user's environment says otherwise."""
-    import torch
-
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(threads)
-
-
 def _be_rollout(db: Database, run: Run, around: Process, threads: int, log_dir: str | None) -> None:
     from prefrl.rollout.role import RolloutRole
 
-    _set_threads(threads)
+    settle(threads)
     around.beat(None, "starting")
     role = RolloutRole(db, run, around, log_dir)
     role.run_to_end()
@@ -138,19 +132,19 @@ def _make(role: str, db: Database, run: Run, threads: int) -> Role:
         return OracleRole(db, run)
     from prefrl.reward_model.role import RewardRole
 
-    _set_threads(threads)
+    settle(threads)
     return RewardRole(db, run)
 
 
 def _serve(role: Role, around: Process) -> None:
-    idle_since = time.monotonic()
     while not around.stopping():
+        # asked before the step, which then sees all that the others have left
+        last = around.run_state == "done" and around.others_finished()
         if role.step():
-            idle_since = time.monotonic()
             around.heart.state = "working"
             continue
-        around.heart.state = f"waiting for {role.waiting_for()}"
-        if around.run_state == "done" and time.monotonic() - idle_since > DRAIN_S and around.others_finished():
+        if last:
             break
+        around.heart.state = f"waiting for {role.waiting_for()}"
         around.wait()
     around.heart.state = "done" if around.run_state == "done" else "stopped"

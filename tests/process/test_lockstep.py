@@ -23,7 +23,7 @@ import torch
 from prefrl.config import from_dict
 from prefrl.errors import ConfigError, EnvError, PrefrlError, RewardError
 from prefrl.evaluate import evaluate
-from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes
+from prefrl.reward_model.ensemble import tensors_from_bytes
 from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout.pace import learning_starts
 from prefrl.run.create import check_start, extend, new_run, prepare
@@ -143,14 +143,15 @@ def test_a_run_ends_with_what_it_was_to_do(reference):
         total += due[step]
         assert total == n_scheduled(config.label, step - start, 768 - start), step
     assert due[128] == n_initial(config.label) == 6
-    assert [v.env_steps for v in reward_versions(db, run.id)] == [128, 256, 384, 512, 640, 768]
+    assert [v.env_steps for v in reward_versions(db, run.id)] == [128] * 3 + [128, 256, 384, 512, 640, 768]
     assert [v.last_seq for v in reward_versions(db, run.id)][-1] == 24, "the last version has seen all comparisons"
 
 
 def test_the_first_reward_is_there_before_the_policy_learns(reference):
     db, run, _ = reference
     used = [m.value for m in read_metrics(db, run.id, ["reward_version"])]
-    assert used == [1, 2, 3, 4, 5], "each rollout is rewarded by the version before it, and by one only"
+    assert used == [4, 5, 6, 7, 8], "each rollout is rewarded by the version before it, and by one only"
+    assert reward_versions(db, run.id)[3].env_steps == 128, "the first waits for all 20 pretraining steps, 5 a version"
     first, payload = load_checkpoint(db, run.id, list_checkpoints(db, run.id)[0].id)
     assert (first.env_steps, first.meta["n_updates"]) == (128, 0)
     assert not any(name.startswith("optimizer.") for name in tensors_from_bytes(payload))
@@ -235,7 +236,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, n_calls):
     versions = reward_versions(db, run.id)
     assert [v.version for v in versions] == list(range(1, len(versions) + 1))
     fitted = int(tensors_from_bytes(load_reward(db, run.id)[1])["fitter.n_steps"][0])
-    assert fitted == 20 + 5 * (len(versions) - 1), "the fit goes on too"
+    assert fitted == 5 * len(versions), "the fit goes on too"
     assert [v.last_seq for v in versions] == sorted(v.last_seq for v in versions)
     db.close()
 
@@ -410,14 +411,17 @@ def test_people_cannot_be_waited_for(tmp_path):
 
 def test_a_reward_that_is_not_finite_fails_the_run_and_keeps_the_policy(tmp_path, monkeypatch):
     db, run = make(tmp_path, settings(policy__checkpoint_every=1))
-    reward, n = RewardEnsemble.reward, []
+    n = []
 
-    def spoiled(self, obs, act):
-        n.append(1)
-        return reward(self, obs, act) if len(n) < 100 else np.full(len(obs), np.nan, np.float32)
+    def spoiled(ensemble):
+        def reward(obs, act):
+            n.append(1)
+            return ensemble.reward(obs, act) if len(n) < 100 else np.full(len(obs), np.nan, np.float32)
 
-    monkeypatch.setattr(RewardEnsemble, "reward", spoiled)
-    with pytest.raises(RewardError, match=r"version 2 .* nan in environment 0"):
+        return reward
+
+    monkeypatch.setattr("prefrl.reward_model.published.stepwise", spoiled)
+    with pytest.raises(RewardError, match=r"version 5 .* nan in environment 0"):
         run_lockstep(db, run)
     assert read_status(db, "run").state == "failed"
     newest, payload = load_checkpoint(db, run.id)

@@ -70,6 +70,24 @@ class Slow(MLPEnsemble):
 """
 
 
+def test_a_database_that_goes_away_for_a_while_does_not_end_the_run(cli_postgres, postgres, whole):
+    cli = cli_postgres
+    cli.create(policy__steps=20_000)
+    process = cli.start("resume", "r")
+    cli.until(lambda f: f.status.env_steps > 1000 and len(f.versions) > 1)
+    name = cli.url.rpartition("/")[2]
+    postgres.sql(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+    postgres.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    time.sleep(3)
+    assert process.poll() is None, "it waits"
+    postgres.sql(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+    ended = cli.end(process)
+    assert ended.code == 0, ended.err
+    facts = cli.facts()
+    whole(facts, steps=20_000)
+    assert any("started again" in event for event in facts.events), "and says what happened"
+
+
 def test_the_last_comparisons_are_answered_although_the_reward_is_still_being_fitted(cli, monkeypatch):
     (cli.folder / "slow.py").write_text(SLOW)
     monkeypatch.syspath_prepend(str(cli.folder))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from prefrl.errors import RewardError
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
-from prefrl.reward_model.ensemble import Spaces
+from prefrl.reward_model.spaces import Spaces
 from prefrl.types import Comparison, Preference, Segment
 
 STEPS = 4

@@ -14,13 +14,8 @@ from torch import nn
 
 from prefrl.config import RewardConfig
 from prefrl.errors import RewardError
-from prefrl.reward_model.ensemble import (
-    RewardEnsemble,
-    Spaces,
-    resolve_device,
-    tensors_from_bytes,
-    tensors_to_bytes,
-)
+from prefrl.reward_model.ensemble import RewardEnsemble, resolve_device, tensors_from_bytes, tensors_to_bytes
+from prefrl.reward_model.spaces import Spaces
 
 BOX = Spaces((3,), (2,))
 DISCRETE = Spaces((3,), (), n_actions=4)
@@ -60,7 +55,7 @@ def test_inputs_are_standardised_with_the_given_statistics() -> None:
     ensemble = _ensemble()
     obs, act = _steps()
     ensemble.set_input_statistics(obs, act)
-    for standard in ensemble.standardise(*BOX.features(obs, act)):
+    for standard in ensemble.standardise(*map(torch.from_numpy, BOX.features(obs, act))):
         torch.testing.assert_close(standard.mean(0), torch.zeros(standard.shape[1]), atol=1e-4, rtol=0)
         torch.testing.assert_close(standard.std(0, correction=0), torch.ones(standard.shape[1]), atol=1e-4, rtol=0)
 
@@ -81,7 +76,7 @@ def test_a_constant_dimension_stays_finite_even_when_it_moves_later() -> None:
     obs[:, 1] = 0.1
     ensemble.set_input_statistics(obs, act)
     obs[:, 1] = 7.1
-    standard = ensemble.standardise(*BOX.features(obs, act))[0]
+    standard = ensemble.standardise(*map(torch.from_numpy, BOX.features(obs, act)))[0]
     torch.testing.assert_close(standard[:, 1], torch.full((200,), 7.0))
 
 
@@ -257,7 +252,7 @@ def test_features_flatten_and_make_discrete_actions_one_hot() -> None:
     obs, act = spaces.features(np.arange(8, dtype=np.uint8).reshape(2, 2, 2), np.array([2, 0]))
     assert obs.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert act.tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert obs.dtype == act.dtype == torch.float32
+    assert obs.dtype == act.dtype == np.float32
 
 
 def test_features_are_copies_of_the_segment_or_leave_it_alone() -> None:

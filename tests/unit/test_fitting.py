@@ -14,9 +14,10 @@ from prefrl.config import RewardConfig
 from prefrl.errors import RewardError
 from prefrl.reward_model.bootstrap import bootstrap_weights
 from prefrl.reward_model.dataset import PreferenceDataset
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, tensors_from_bytes, tensors_to_bytes
+from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import L2_EVERY, L2_FACTOR, L2_MAX, L2_MIN, Fitter, segment_sums
 from prefrl.reward_model.loss import preference_loss
+from prefrl.reward_model.spaces import Spaces
 from prefrl.types import Comparison, Preference, Segment
 
 STEPS = 5

@@ -15,7 +15,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from prefrl.config import EnvConfig, PolicyConfig, RewardConfig
 from prefrl.errors import RewardError
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces
+from prefrl.reward_model.ensemble import RewardEnsemble
+from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.learned_reward import LearnedReward, PinNewest
 from prefrl.rollout.learners import make_learner
 from prefrl.rollout.role import make_venv
@@ -87,7 +88,7 @@ class Source:
         return self.version
 
     def load(self):
-        return self.version, self.ensemble
+        return self.version, self.ensemble.reward
 
 
 def make(source, n_envs=2, k=3):

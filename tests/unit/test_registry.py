@@ -12,9 +12,10 @@ from prefrl.config import RewardConfig
 from prefrl.errors import ConfigError
 from prefrl.oracle.teachers import ReturnStatistics, make_teacher
 from prefrl.registry import find
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces
+from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.nets import MLPEnsemble
 from prefrl.reward_model.selection import SELECTORS, at_random
+from prefrl.reward_model.spaces import Spaces
 
 BUILT_IN = {"disagreement": 1, "random": 2}
 PLUGIN = '''

@@ -20,7 +20,8 @@ from prefrl.report.facts import Series, answers, counted, read_facts, schedule, 
 from prefrl.report.numbers import calibrate, ranks, spearman, wilson
 from prefrl.report.quality import nearest
 from prefrl.reward_model.bootstrap import bootstrap_weights
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces, tensors_to_bytes
+from prefrl.reward_model.ensemble import RewardEnsemble, tensors_to_bytes
+from prefrl.reward_model.spaces import Spaces
 from prefrl.store.answers import answer
 from prefrl.store.checkpoints import save_checkpoint
 from prefrl.store.comparisons import NewComparison, active, add_comparisons, supersede, tail

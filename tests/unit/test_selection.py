@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefrl.config import RewardConfig
-from prefrl.reward_model.ensemble import RewardEnsemble, Spaces
+from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, by_probability, draw_candidates
+from prefrl.reward_model.spaces import Spaces
 
 CHI2_14_999 = 36.123  # 99.9 % of chi-square with 14 degrees of freedom
 S, T = 25, 6
