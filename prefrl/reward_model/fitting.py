@@ -20,6 +20,7 @@ from prefrl.seeding import Stream
 
 L2_EVERY = 50  # minibatches between two looks at the validation loss
 L2_FACTOR = 1.2
+SUM_AT_ONCE = 64  # segments; memory is bounded, and what a part needs stays in the cache of the processor
 L2_MIN, L2_MAX = 1e-7, 1.0
 
 
@@ -173,8 +174,10 @@ class Fitter:
 
 def segment_sums(ensemble: RewardEnsemble, obs: Tensor, act: Tensor) -> Tensor:
     """Sum of each member's reward over each segment: features (S, T, obs), (S, T, act) -> (M, S)."""
-    n_segments, n_steps = obs.shape[:2]
+    sums = []
     with torch.no_grad():
-        inputs = ensemble.standardise(obs.to(ensemble.device).flatten(0, 1), act.to(ensemble.device).flatten(0, 1))
-        steps = ensemble.net(*(x.expand(ensemble.n_members, *x.shape) for x in inputs))  # (M, S * T)
-    return steps.reshape(-1, n_segments, n_steps).sum(-1)  # type: ignore[no-any-return]
+        for part in zip(torch.split(obs, SUM_AT_ONCE), torch.split(act, SUM_AT_ONCE), strict=True):
+            inputs = ensemble.standardise(*(x.to(ensemble.device).flatten(0, 1) for x in part))
+            steps = ensemble.net(*(x.expand(ensemble.n_members, *x.shape) for x in inputs))  # (M, S' * T)
+            sums.append(steps.reshape(ensemble.n_members, len(part[0]), -1).sum(-1))
+    return torch.cat(sums, dim=1)

@@ -19,7 +19,7 @@ from prefrl.store.runs import Run, get_run, set_run_state
 from prefrl.store.workers import workers
 
 ROLES = ("rollout", "reward", "oracle")
-IDLE_S = 0.1  # a role that polls more often takes time from those that work
+IDLE_S, MAX_IDLE_S = 0.02, 0.25  # between two looks, growing: one that polls takes time from those that work
 FENCED = 4  # exit code of a worker whose role another process has taken over
 UNREACHABLE = 5  # exit code of a worker whose database failed, which may be over in a moment
 
@@ -57,9 +57,8 @@ class Process:
         """The other roles are processes of their own; nothing to do."""
 
     def wait(self) -> None:
-        """Sleep a moment, and see whether the run is over."""
+        """Sleep a moment."""
         time.sleep(IDLE_S)
-        self.heart.look()
 
     def stopping(self) -> bool:
         """True after a signal, the supervisor's death, or when the run was stopped.
@@ -137,14 +136,17 @@ def _make(role: str, db: Database, run: Run, threads: int) -> Role:
 
 
 def _serve(role: Role, around: Process) -> None:
+    pause = IDLE_S
     while not around.stopping():
         # asked before the step, which then sees all that the others have left
         last = around.run_state == "done" and around.others_finished()
         if role.step():
-            around.heart.state = "working"
+            around.heart.state, pause = "working", IDLE_S
             continue
         if last:
             break
         around.heart.state = f"waiting for {role.waiting_for()}"
-        around.wait()
+        time.sleep(pause)
+        pause = min(2 * pause, MAX_IDLE_S)
+        around.heart.look()
     around.heart.state = "done" if around.run_state == "done" else "stopped"

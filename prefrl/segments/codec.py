@@ -31,7 +31,7 @@ def encode_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
                 raise DataError(f"array {name!r} has dtype {value.dtype}: give it a number type before storing")
             # the default date of ZipInfo is constant, so the bytes depend on the arrays only
             member = zipfile.ZipInfo(f"{name}.npy")
-            member.compress_type = zipfile.ZIP_DEFLATED
+            member.compress_type = zipfile.ZIP_STORED if value.dtype.kind == "f" else zipfile.ZIP_DEFLATED
             with archive.open(member, "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, value, allow_pickle=False)
     return buffer.getvalue()

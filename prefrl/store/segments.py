@@ -44,14 +44,14 @@ def add_segments(
     with db.write() as connection:
         # one writer at a time: ids follow the order given, and two with equal segments cannot deadlock
         connection.execute(sa.select(run.c.id).where(run.c.id == run_id).with_for_update(key_share=True))
-        for one, data, truth in packed.values():
-            new = connection.execute(
-                insert_or_ignore(connection, segment).values(_row(run_id, one)).returning(segment.c.id)
-            ).scalar()
-            if new is not None:
-                connection.execute(sa.insert(segment_data).values(segment_id=new, **data))
-                if truth is not None:
-                    connection.execute(sa.insert(segment_truth).values(segment_id=new, **truth))
+        rows = [_row(run_id, one) for one, _, _ in packed.values()]
+        insert = insert_or_ignore(connection, segment).returning(segment.c.digest, segment.c.id)
+        new = [(*packed[digest], id_) for digest, id_ in connection.execute(insert, rows).all()] if rows else []
+        if new:
+            connection.execute(sa.insert(segment_data), [{"segment_id": id_, **data} for _, data, _, id_ in new])
+        truths = [{"segment_id": id_, **truth} for _, _, truth, id_ in new if truth is not None]
+        if truths:
+            connection.execute(sa.insert(segment_truth), truths)
         ids: dict[str, int] = {}
         for some in chunks(list(packed)):
             found = sa.select(segment.c.digest, segment.c.id).where(segment.c.digest.in_(some))
