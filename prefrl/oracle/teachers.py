@@ -125,15 +125,19 @@ def make_teacher(name: str, parameters: dict[str, Any]) -> tuple[Teacher, dict[s
     """Build the teacher called ``name``, and tell all of its parameters, defaults included.
 
     Raises:
-        ConfigError: Unknown name or parameter.
+        ConfigError: Unknown name or parameter, or a plug-in that cannot be made.
     """
     make = find("oracle", name, TEACHERS)
     try:
         bound = inspect.signature(make).bind(**parameters)
         bound.apply_defaults()
         return make(**parameters), dict(bound.arguments)
+    except ConfigError:
+        raise
     except TypeError as error:
         raise ConfigError(f"label.oracle_kwargs do not fit the oracle {name!r}: {error}") from error
+    except Exception as error:  # whatever a plug-in raises
+        raise ConfigError(f"the oracle {name!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _at_least(name: str, value: float, low: float) -> None:

@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from prefrl.config import EnvConfig, RunConfig, from_dict
 from prefrl.envs.make import make_env
+from prefrl.errors import EnvError
 from prefrl.reward_model.published import PublishedReward
 from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout import checkpoint
@@ -140,17 +141,23 @@ class RolloutRole:
                 obs = self.normaliser.normalize_obs(obs)
             obs = self.recorder.step(self.model.predict(obs)[0])[0]  # type: ignore[arg-type]
         self.model.num_timesteps = self.recorder.n_env_steps
-        self.store_segments(2 * n_initial(self.config.label), "initial")
+        if not self.store_segments(2 * n_initial(self.config.label), "initial") and not self.around.stopping():
+            raise EnvError(
+                f"{self.config.env.id}: none of the untrained policy's {self.recorder.n_short} episodes lasts for a "
+                f"segment of {self.config.env.segment_steps} steps, so there is nothing to compare; start a run with "
+                "a smaller --env.segment_steps"
+            )
         self.around.beat(self.model.num_timesteps, "collected the untrained policy's segments")
         self.around.exchange()
 
-    def store_segments(self, n: int, source: str) -> None:
-        """Cut segments from the newest steps and write them, with the true returns kept apart."""
+    def store_segments(self, n: int, source: str) -> int:
+        """Cut segments from the newest steps and write them, the true returns apart; returns how many there were."""
         steps = self.model.num_timesteps
         rng = rng_for(self.config.seed, Stream.SEGMENTS, steps)
         segments, truths = self.recorder.cut(n, rng, env_steps=steps, source=source)
         add_segments(self.db, self.run.id, segments, truths)
         prune_segments(self.db, self.run.id, keep=4 * max(self.config.query.pool, 2 * n_initial(self.config.label)))
+        return len(segments)
 
     def save(self) -> None:
         """Write a checkpoint and drop those that are neither recent nor milestones."""
@@ -220,9 +227,13 @@ class Exchange(BaseCallback):
             values["learned_return"] = float(np.mean(learned))
         if role.reward is not None:
             values["reward_version"] = float(role.reward.version)
-        entropy = self.logger.name_to_value.get("train/entropy")
-        if entropy is not None:
-            values["entropy"] = float(entropy)
+        if role.recorder.n_short:
+            values["short_episodes"] = float(role.recorder.n_short)
+        logged = self.logger.name_to_value
+        if "train/entropy" in logged:
+            values["entropy"] = float(logged["train/entropy"])
+        elif "train/entropy_loss" in logged:  # A2C's and PPO's name for minus the entropy
+            values["entropy"] = -float(logged["train/entropy_loss"])
         if "true_return" in values:
             self.logger.record("true/return", values["true_return"])
         add_metrics(role.db, role.run.id, role.name, self.num_timesteps, values)

@@ -38,7 +38,9 @@ class SegmentRecorder(VecEnvWrapper):
         self._life = np.full(venv.num_envs, -1)
         self._time = np.zeros(venv.num_envs, np.int64)
         self._return = np.zeros(venv.num_envs)
+        self._lived = np.zeros(venv.num_envs, np.int64)  # steps since the last reset, hidden ones included
         self.episode_returns: list[float] = []
+        self.n_short = 0  # lives that ended before they were as long as a segment
         self.n_env_steps = 0
 
     def reset(self) -> VecEnvObs:
@@ -49,6 +51,7 @@ class SegmentRecorder(VecEnvWrapper):
         self._episode += 1
         self._life += 1
         self._time[:] = 0
+        self._lived[:] = 0
         self._return[:] = 0.0
         return obs
 
@@ -70,12 +73,15 @@ class SegmentRecorder(VecEnvWrapper):
         self._last_obs = self._checked(obs, "observation")
         self._return += rewards
         self._time += 1
+        self._lived += 1
         states = []
         for i, (done, info) in enumerate(zip(dones, infos, strict=True)):
             states.append(_state(self.venv.reset_infos[i] if done else info))
             info.pop("episode", None)
             if done or info.get("hidden_reset"):
                 self._life[i] += 1
+                self.n_short += int(self._lived[i] < self.segment_steps)
+                self._lived[i] = 0
             if done:
                 self.episode_returns.append(float(self._return[i]))
                 self._episode[i] += 1

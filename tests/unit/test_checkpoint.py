@@ -21,14 +21,6 @@ from prefrl.rollout.learners import make_learner
 LEARNERS = {"trpo": {"batch_size": 32, "n_critic_updates": 2}, "ppo": {"batch_size": 32, "n_epochs": 2}, "a2c": {}}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def build(learner="ppo", seed=0, hidden=8, env_id="Pendulum-v1", norm_obs=True):
     venv = DummyVecEnv([lambda: gym.make(env_id) for _ in range(2)])
     normaliser = VecNormalize(venv, norm_obs=norm_obs)

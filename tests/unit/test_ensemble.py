@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,15 +18,6 @@ from prefrl.reward_model.spaces import Spaces
 
 BOX = Spaces((3,), (2,))
 DISCRETE = Spaces((3,), (), n_actions=4)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks as small as these are many times slower on several threads of a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _ensemble(spaces: Spaces = BOX, seed: int = 0, **settings: object) -> RewardEnsemble:

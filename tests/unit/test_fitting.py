@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -23,15 +23,6 @@ from prefrl.types import Comparison, Preference, Segment
 STEPS = 5
 SPACES = Spaces((3,), (1,))
 WEIGHTS = np.array([1.0, -2.0, 0.5, 1.5], np.float32)  # the true reward is linear
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks as small as these are many times slower on several threads of a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _config(**settings: object) -> RewardConfig:

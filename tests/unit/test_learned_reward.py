@@ -25,15 +25,6 @@ from prefrl.segments.recorder import SegmentRecorder
 HORIZON = 7
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small nets are slower on several threads, much slower where the cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Walk(gym.Env[Any, Any]):
     """Moves by its action; its own reward is 1000 a step, which no learner above may ever see."""
 

@@ -21,15 +21,6 @@ from prefrl.rollout.trpo import EntropyTRPO
 BATCH = {"trpo": {"batch_size": 32}, "ppo": {"batch_size": 32}, "a2c": {}}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small nets are slower on several threads, much slower where the cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def build(learner, env_id="Pendulum-v1", n_steps=16, seed=0, **kwargs):
     venv = DummyVecEnv([lambda: gym.make(env_id) for _ in range(2)])
     config = PolicyConfig(learner=learner, n_steps=n_steps, kwargs={**BATCH.get(learner, {}), **kwargs})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
@@ -11,15 +11,6 @@ from torch import Tensor, nn
 from prefrl.reward_model.nets import LEAKY_SLOPE, NETS, BatchedLinear, MLPEnsemble
 
 OBS, ACT, N = 5, 2, 12
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks as small as these are many times slower on several threads of a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _net(n_members: int, seed: int = 0, dropout: float = 0.0) -> MLPEnsemble:

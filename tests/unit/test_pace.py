@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 
 from prefrl.config import RunConfig, from_dict, resolve
 from prefrl.reward_model.ensemble import tensors_to_bytes
@@ -20,14 +19,6 @@ from prefrl.store.rewards import newest_version, publish
 from prefrl.store.segments import load_segments, recent_segment_ids
 
 SMALL = {"policy_kwargs": {"net_arch": [8]}}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def settings(learner="ppo", **policy) -> RunConfig:

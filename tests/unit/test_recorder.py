@@ -217,7 +217,14 @@ def test_shorter_episodes_give_nothing_and_do_not_hang():
     started = time.monotonic()
     run(recorder, 60)
     assert cut(recorder) == ([], [])
+    assert recorder.n_short == recorder.num_envs * (60 // (K - 1)), "and are counted"
     assert time.monotonic() - started < 5
+
+
+def test_episodes_long_enough_are_not_counted_as_short():
+    recorder = make([K, K - 1, K + 3])
+    run(recorder, 2 * (3 * K + 2))
+    assert recorder.n_short == 2 * recorder.num_envs
 
 
 def test_nothing_to_cut_before_k_steps():

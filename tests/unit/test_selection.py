@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -19,15 +18,6 @@ from prefrl.reward_model.spaces import Spaces
 
 CHI2_14_999 = 36.123  # 99.9 % of chi-square with 14 degrees of freedom
 S, T = 25, 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks as small as these are many times slower on several threads of a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _unordered(candidates: np.ndarray) -> list[tuple[int, int]]:

@@ -25,15 +25,6 @@ COMMON: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small nets are slower on several threads, much slower where the cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def venv(env_id="Pendulum-v1", n_envs=2):
     made = DummyVecEnv([lambda: gym.make(env_id) for _ in range(n_envs)])
     made.seed(5)
