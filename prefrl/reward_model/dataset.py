@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from prefrl.errors import RewardError
 from prefrl.reward_model.spaces import Spaces
 from prefrl.store.comparisons import active
 from prefrl.types import Comparison, Segment
+
+CAPACITY = 256  # segments, at first
 
 
 class PreferenceDataset:
@@ -28,10 +29,9 @@ class PreferenceDataset:
         self.spaces, self.segment_steps = spaces, segment_steps
         self.rows: list[Comparison] = []
         self._index: dict[int, int] = {}
-        self._obs: list[Tensor] = []
-        self._act: list[Tensor] = []
-        self.obs = torch.empty(0, segment_steps, spaces.obs_dim)  # (S, T, obs)
-        self.act = torch.empty(0, segment_steps, spaces.act_dim)  # (S, T, act)
+        self._obs = torch.empty(CAPACITY, segment_steps, spaces.obs_dim)
+        self._act = torch.empty(CAPACITY, segment_steps, spaces.act_dim)
+        self.obs, self.act = self._obs[:0], self._act[:0]  # (S, T, obs), (S, T, act)
         self.pairs: NDArray[np.int64] = np.empty((0, 2), np.int64)  # (B, 2) rows of obs and act
         self.mu: NDArray[np.float32] = np.empty(0, np.float32)  # (B,)
         self.seqs: NDArray[np.int64] = np.empty(0, np.int64)  # (B,)
@@ -63,8 +63,7 @@ class PreferenceDataset:
         self.pairs = np.array([(index[r.segment_1], index[r.segment_2]) for r in train], np.int64).reshape(-1, 2)
         self.mu = np.array([r.mu for r in train], np.float32)
         self.seqs = np.array([r.seq for r in train], np.int64)
-        if self._obs:  # not yet where all rows are incomparable
-            self.obs, self.act = torch.stack(self._obs), torch.stack(self._act)
+        self.obs, self.act = self._obs[: len(index)], self._act[: len(index)]
 
     def _add_segment(self, id_: int, segment: Segment) -> None:
         if len(segment) != self.segment_steps:
@@ -72,9 +71,11 @@ class PreferenceDataset:
                 f"segment {id_} has {len(segment)} steps, but this run compares segments of {self.segment_steps}"
             )
         obs, act = (torch.from_numpy(x) for x in self.spaces.features(segment.obs, segment.act))
-        self._index[id_] = len(self._obs)
-        self._obs.append(obs)
-        self._act.append(act)
+        row = len(self._index)
+        if row == len(self._obs):  # grown by doubling: a block of a new size each time would never be reused
+            self._obs, self._act = (torch.cat([x, torch.empty_like(x)]) for x in (self._obs, self._act))
+        self._obs[row], self._act[row] = obs, act
+        self._index[id_] = row
 
 
 def stack_steps(segments: Iterable[Segment]) -> tuple[NDArray[Any], NDArray[Any]]:

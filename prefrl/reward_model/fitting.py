@@ -66,7 +66,7 @@ class Fitter:
         backup = [p.detach().clone() for p in self.parameters]
         mu = torch.from_numpy(data.mu).to(self.ensemble.device)
         pairs = torch.from_numpy(data.pairs).to(self.ensemble.device)
-        obs, act = self.ensemble.standardise(data.obs.to(self.ensemble.device), data.act.to(self.ensemble.device))
+        obs, act = data.obs.to(self.ensemble.device), data.act.to(self.ensemble.device)
         rng_state = torch.get_rng_state()
         torch.manual_seed((self.seed * 7919 + self.n_steps) % 2**63)  # dropout masks
         self.ensemble.train()
@@ -106,9 +106,8 @@ class Fitter:
     def _logits(self, obs: Tensor, act: Tensor, pairs: Tensor) -> Tensor:
         """Difference of summed rewards of each member's own pairs (M, b, 2): both segments in one forward."""
         n_members, b = pairs.shape[:2]
-        steps = self.ensemble.net(
-            obs[pairs].reshape(n_members, -1, obs.shape[-1]), act[pairs].reshape(n_members, -1, act.shape[-1])
-        )
+        inputs = self.ensemble.standardise(obs[pairs], act[pairs])
+        steps = self.ensemble.net(*(x.reshape(n_members, -1, x.shape[-1]) for x in inputs))
         r = steps.reshape(n_members, b, 2, -1)  # (M, b, 2, T)
         return r[:, :, 0].sum(-1) - r[:, :, 1].sum(-1)  # type: ignore[no-any-return]  # nn.Module is untyped
 
