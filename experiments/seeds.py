@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from prefrl.report.facts import read_facts
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics
 from prefrl.store.runs import get_run, list_runs
@@ -67,6 +68,7 @@ def run_seed(out: Path, seed: int, flags: list[str], mode: str) -> dict[str, Any
         "comparisons": status["comparisons"],
         "curve": curve(url, name, "true_return"),
         "oob_accuracy": curve(url, name, "oob_accuracy"),
+        "correlation": correlations(url, name),
         "wall_s": round(time.monotonic() - started, 1),
         "cpu_s_all_jobs": round(after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime, 1),
         "commit": commit(),
@@ -84,6 +86,13 @@ def curve(url: str, run_name: str, metric: str) -> list[tuple[int, float]]:
     with Database.open(url, readonly=True) as db:
         rows = read_metrics(db, get_run(db, run_name).id, [metric])
     return [(row.env_steps, round(row.value, 3)) for row in rows]
+
+
+def correlations(url: str, run_name: str) -> list[tuple[int, float]]:
+    """Rank correlation of learned and true segment returns over agent steps, for versions that have weights."""
+    with Database.open(url, readonly=True) as db:
+        quality = read_facts(db, run_name).quality
+    return [(a.env_steps, round(a.correlation, 3)) for a in quality.agreements] if quality else []
 
 
 def parse_seeds(text: str) -> list[int]:
