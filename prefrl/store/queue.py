@@ -96,6 +96,7 @@ def lease(
     lease_ms: int = 120_000,
     skip_cooldown_ms: int = 600_000,
     rng: np.random.Generator | None = None,
+    clips: bool = False,
 ) -> list[Lease]:
     """Hands out the oldest queries that wait, each to one annotator only.
 
@@ -107,6 +108,7 @@ def lease(
         lease_ms: How long they are his; after that anyone gets them.
         skip_cooldown_ms: How long a query that he skipped is not offered to him again.
         rng: Draws the side shown left; None uses the system's randomness.
+        clips: Only queries whose two clips are ready; an oracle needs none.
 
     Returns:
         Oldest first; empty where `why_empty` knows the reason.
@@ -115,7 +117,7 @@ def lease(
     expires = now_ms() + int(lease_ms)
     waiting = (
         sa.select(query.c.id)
-        .where(claimable(run_id, annotator, skip_cooldown_ms))
+        .where(claimable(run_id, annotator, skip_cooldown_ms, clips=clips))
         .order_by(query.c.id)
         .limit(int(n))
         .with_for_update(skip_locked=True)
@@ -134,20 +136,7 @@ def lease(
     with db.write() as connection:
         taken = sorted(connection.execute(take))
         leases = [Lease(id_, token, one, two, _side(rng), until) for id_, token, one, two, until in taken]
-        if leases:
-            connection.execute(
-                sa.insert(lease_table),
-                [
-                    {
-                        "token": one.token,
-                        "query_id": one.query_id,
-                        "annotator": annotator,
-                        "shown_left": one.shown_left,
-                        "expires_ms": one.expires_ms,
-                    }
-                    for one in leases
-                ],
-            )
+        _record(connection, annotator, leases)
     return leases
 
 
@@ -234,6 +223,21 @@ def asked_pairs(db: Database, run_id: int) -> set[tuple[int, int]]:
             rows = sa.select(table.c.segment_1, table.c.segment_2).where(table.c.run_id == run_id)
             pairs.update((min(a, b), max(a, b)) for a, b in connection.execute(rows))
     return pairs
+
+
+def _record(connection: sa.Connection, annotator: str, leases: Sequence[Lease]) -> None:
+    rows = [
+        {
+            "token": one.token,
+            "query_id": one.query_id,
+            "annotator": annotator,
+            "shown_left": one.shown_left,
+            "expires_ms": one.expires_ms,
+        }
+        for one in leases
+    ]
+    if rows:
+        connection.execute(sa.insert(lease_table), rows)
 
 
 def _side(rng: np.random.Generator | None) -> int:

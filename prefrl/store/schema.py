@@ -53,6 +53,7 @@ metadata = sa.MetaData(
 
 RUN_STATES = ("created", "running", "stopped", "done", "failed")
 QUERY_STATES = ("proposed", "leased", "answered", "skipped", "expired")
+CLIP_STATES = ("pending", "ready", "failed")
 # Written out, not bound: a planner uses a partial index only for the very same words.
 OPEN = sa.text("state IN ('proposed', 'leased', 'skipped')")
 
@@ -175,7 +176,7 @@ clip = Table(
     Column("reason", Text),
     Column("detail", Json, nullable=False),
     _ms("updated_ms"),
-    _one_of("state", ("pending", "ready", "failed"), "state"),
+    _one_of("state", CLIP_STATES, "state"),
     CheckConstraint("(state = 'ready') = (video IS NOT NULL)", name="video"),
     CheckConstraint("(state = 'failed') = (reason IS NOT NULL)", name="reason"),
 )

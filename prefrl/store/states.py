@@ -8,10 +8,20 @@ import sqlalchemy as sa
 
 from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
-from prefrl.store.schema import OPEN, QUERY_STATES, query, query_skip
+from prefrl.store.schema import OPEN, QUERY_STATES, clip, query, query_skip
 
 UNLEASED: dict[str, Any] = {"lease_token": None, "lease_expires_ms": None}
 RAN_OUT = sa.and_(query.c.state == "leased", query.c.lease_expires_ms <= now_ms())
+
+
+def _clips(state: str) -> list[sa.ColumnElement[bool]]:
+    """For each side of a query, whether its clip is in this state."""
+    sides = (query.c.segment_1, query.c.segment_2)
+    return [sa.exists().where(clip.c.segment_id == side, clip.c.state == state) for side in sides]
+
+
+DRAWN = sa.and_(*_clips("ready"))
+UNDRAWABLE = sa.or_(*_clips("failed"))
 
 
 def counts(db: Database, run_id: int) -> dict[str, int]:
@@ -23,13 +33,14 @@ def counts(db: Database, run_id: int) -> dict[str, int]:
         return zero | {row[0]: row[1] for row in connection.execute(statement)}
 
 
-def claimable(run_id: int, annotator: str, skip_cooldown_ms: int) -> sa.ColumnElement[bool]:
-    """Which queries `lease` may hand to an annotator now."""
+def claimable(run_id: int, annotator: str, skip_cooldown_ms: int, *, clips: bool = False) -> sa.ColumnElement[bool]:
+    """Which queries `lease` may hand to an annotator now; with ``clips`` only those that can be watched."""
     return sa.and_(
         query.c.run_id == run_id,
         OPEN,
         sa.or_(query.c.state.in_(("proposed", "skipped")), RAN_OUT),
         ~cooling(annotator, skip_cooldown_ms),
+        *([DRAWN] if clips else []),
     )
 
 

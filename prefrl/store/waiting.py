@@ -1,4 +1,4 @@
-"""Why an annotator gets nothing: three answers that must never be mixed up."""
+"""Why an annotator gets nothing: answers that must never be mixed up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
 from prefrl.store.schema import lease, query, query_skip
-from prefrl.store.states import claimable, cooling, counts
+from prefrl.store.states import DRAWN, UNDRAWABLE, claimable, cooling, counts
 
 
 class Reason(enum.StrEnum):
@@ -19,7 +19,9 @@ class Reason(enum.StrEnum):
     AVAILABLE = "available"  # something has come in since: ask again
     HELD_BY_YOU = "held_by_you"  # resume_leases() returns it
     NOTHING_PROPOSED = "nothing_proposed"
+    CLIPS_COMING = "clips_coming"  # queries wait for a renderer to draw their clips
     LEASED_BY_OTHERS = "leased_by_others"
+    CLIPS_FAILED = "clips_failed"  # all that is left cannot be watched before retry_clips()
     NOTHING_LEFT_FOR_YOU = "nothing_left_for_you"  # you have answered or skipped everything
 
 
@@ -36,6 +38,8 @@ class QueueState:
         n_skipped_by_you: Open queries that come back to him when his cool-down ends.
         until_ms: When the first lease or cool-down ends (database clock), or None.
         wait_ms: The same as a time to wait from now, or None.
+        n_clips_coming: Queries that `lease` would hand out once their clips are drawn.
+        n_clips_failed: Queries that it cannot hand out because a clip failed.
     """
 
     reason: Reason
@@ -46,16 +50,23 @@ class QueueState:
     n_skipped_by_you: int
     until_ms: int | None
     wait_ms: int | None
+    n_clips_coming: int = 0
+    n_clips_failed: int = 0
 
 
-def why_empty(db: Database, run_id: int, annotator: str, *, skip_cooldown_ms: int = 600_000) -> QueueState:
+def why_empty(
+    db: Database, run_id: int, annotator: str, *, skip_cooldown_ms: int = 600_000, clips: bool = False
+) -> QueueState:
     """Tells nothing proposed, all leased by others, and nothing left for this annotator apart.
+
+    With ``clips`` also clips that are not drawn yet and clips that cannot be drawn.
 
     Args:
         db: The database of the run.
         run_id: The run.
         annotator: Who asks.
         skip_cooldown_ms: The same as for `lease`.
+        clips: The same as for `lease`.
     """
     mine = sa.exists().where(lease.c.token == query.c.lease_token, lease.c.annotator == annotator)
     leased = sa.and_(query.c.run_id == run_id, query.c.state == "leased", query.c.lease_expires_ms > now_ms())
@@ -64,37 +75,45 @@ def why_empty(db: Database, run_id: int, annotator: str, *, skip_cooldown_ms: in
     skipped = sa.and_(query.c.run_id == run_id, unheld, cool)
     his_skip = sa.and_(query_skip.c.query_id == query.c.id, query_skip.c.annotator == annotator)
     last_skip = sa.select(sa.func.max(query_skip.c.at_ms)).where(his_skip).scalar_subquery()
-
-    def count(where: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
-        return sa.select(sa.func.count()).select_from(query).where(where).scalar_subquery()
-
+    waiting = claimable(run_id, annotator, skip_cooldown_ms)
     statement = sa.select(
-        count(claimable(run_id, annotator, skip_cooldown_ms)),
-        count(sa.and_(leased, mine)),
-        count(sa.and_(leased, ~mine, ~cool)),
-        count(skipped),
+        _count(sa.and_(waiting, DRAWN) if clips else waiting),
+        _count(sa.and_(leased, mine)),
+        _count(sa.and_(leased, ~mine, ~cool)),
+        _count(skipped),
         # every query of this run that he has ever had in his hands
-        count(sa.and_(query.c.run_id == run_id, _had(annotator))),
+        _count(sa.and_(query.c.run_id == run_id, _had(annotator))),
         sa.select(sa.func.min(query.c.lease_expires_ms)).where(leased, ~mine, ~cool).scalar_subquery(),
         sa.select(sa.func.min(last_skip)).select_from(query).where(skipped).scalar_subquery(),
         now_ms(),
     )
+    undrawn = sa.select(_count(sa.and_(waiting, ~DRAWN, ~UNDRAWABLE)), _count(sa.and_(waiting, UNDRAWABLE)))
     with db.read() as connection:
         available, held, others, cooling_down, had, lease_end, skip_at, now = connection.execute(statement).one()
+        coming, failed = connection.execute(undrawn).one() if clips else (0, 0)
     until: int | None = None
     if available:
         reason = Reason.AVAILABLE
     elif held:
         reason = Reason.HELD_BY_YOU
+    elif coming:  # within seconds, long before a lease of others ends
+        reason = Reason.CLIPS_COMING
     elif others:
         reason, until = Reason.LEASED_BY_OTHERS, lease_end
+    elif failed and not cooling_down:
+        reason = Reason.CLIPS_FAILED
     elif cooling_down or had:
         reason = Reason.NOTHING_LEFT_FOR_YOU
         until = None if skip_at is None else skip_at + skip_cooldown_ms
     else:
         reason = Reason.NOTHING_PROPOSED
     wait = None if until is None else max(0, until - now)
-    return QueueState(reason, counts(db, run_id), available, held, others, cooling_down, until, wait)
+    totals = counts(db, run_id)
+    return QueueState(reason, totals, available, held, others, cooling_down, until, wait, coming, failed)
+
+
+def _count(where: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
+    return sa.select(sa.func.count()).select_from(query).where(where).scalar_subquery()
 
 
 def _had(annotator: str) -> sa.ColumnElement[bool]:

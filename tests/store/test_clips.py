@@ -1,0 +1,151 @@
+"""Clips, arrow by arrow; queries that are offered only when both clips are ready."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import sqlalchemy as sa
+
+from prefrl.errors import DataError
+from prefrl.store import clips, queue, runs, segments
+from prefrl.store.clips import ClipState
+from prefrl.store.engine import Database
+from prefrl.store.queue import Reason
+from prefrl.store.schema import clip
+from prefrl.types import Answer, Preference
+
+
+@pytest.fixture
+def proposed(db: Database, run_id: int, ids: list[int]) -> list[int]:
+    """Three queries: segments 3 and 2, 2 and 1, 4 and 5."""
+    return queue.propose(db, run_id, [(ids[3], ids[2]), (ids[2], ids[1]), (ids[4], ids[5])])
+
+
+def draw(db: Database, run_id: int, *wanted: int) -> None:
+    """Claims everything, and draws only what is wanted."""
+    clips.claim_clips(db, run_id, 99)
+    for segment_id in wanted:
+        assert clips.store_clip(db, segment_id, b"video", {})
+
+
+def age(db: Database, ms: int) -> None:
+    with db.write() as connection:
+        connection.execute(sa.update(clip).values(updated_ms=clip.c.updated_ms - ms))
+
+
+def counted(db: Database, run_id: int) -> tuple[int, ...]:
+    found = clips.clip_counts(db, run_id)
+    return tuple(found.pop(name) for name in ("pending", "ready", "failed", "missing")) + tuple(found)
+
+
+def test_the_oldest_query_is_drawn_first(db: Database, run_id: int, ids: list[int], proposed: list[int]) -> None:
+    assert counted(db, run_id) == (0, 0, 0, 5)
+    assert clips.claim_clips(db, run_id, 0) == []
+    assert clips.claim_clips(db, run_id, 3) == [ids[2], ids[3], ids[1]]
+    assert counted(db, run_id) == (3, 0, 0, 2)
+    assert clips.claim_clips(db, run_id, 9) == [ids[4], ids[5]]
+    assert clips.claim_clips(db, run_id, 9) == []
+    assert counted(db, run_id) == (5, 0, 0, 0)
+
+
+def test_only_open_queries_of_the_run_need_clips(db: Database, run_id: int, ids: list[int], new_segment) -> None:
+    other = runs.create_run(db, "other", {}, {}).id
+    theirs = segments.add_segments(db, other, [new_segment(1), new_segment(2)], None)
+    queue.propose(db, other, [(theirs[0], theirs[1])])
+    assert clips.claim_clips(db, run_id, 9) == []
+    queue.propose(db, run_id, [(ids[0], ids[1])])
+    queue.propose(db, run_id, [(ids[2], ids[3]), (ids[4], ids[5]), (ids[6], ids[7])], env_steps=5)
+    answered, skipped, _leased = queue.lease(db, run_id, "ann", n=3)
+    queue.answer(db, [Answer(answered.query_id, answered.token, Preference.TIE, "ann", "u")])
+    queue.skip(db, skipped.token, "ann")
+    queue.propose(db, run_id, [(ids[8], ids[9])])
+    assert queue.expire(db, run_id, before_env_steps=5) == 1
+    assert counted(db, run_id) == (0, 0, 0, 6)
+    assert clips.claim_clips(db, run_id, 9) == ids[2:8]  # skipped, leased, proposed
+    assert counted(db, other) == (0, 0, 0, 2)
+
+
+def test_ready(db: Database, run_id: int, ids: list[int], proposed: list[int]) -> None:
+    video = os.urandom(1_000_000)
+    assert clips.store_clip(db, ids[2], video, {}) is False  # nobody claimed it
+    assert clips.load_clip(db, ids[2]) is None
+    one, two = clips.claim_clips(db, run_id, 2)
+    assert clips.load_clip(db, one) is None
+    with pytest.raises(DataError, match=f"segment {one}: its video has no bytes"):
+        clips.store_clip(db, one, b"", {})
+    assert clips.store_clip(db, one, video, {"fps": 30}) is True
+    assert clips.load_clip(db, one) == video
+    assert type(clips.load_clip(db, one)) is bytes
+    # a second renderer comes late, with a video or without
+    assert clips.store_clip(db, one, b"other", {}) is False
+    assert clips.fail_clip(db, one, "late") is False
+    assert clips.load_clip(db, one) == video
+    assert clips.clip_states(db, [one, two, ids[5]]) == {one: ClipState("ready", None), two: ClipState("pending", None)}
+    assert clips.clip_states(db, []) == {}
+    assert counted(db, run_id) == (1, 1, 0, 3)
+    with db.read() as connection:
+        stored = connection.execute(sa.select(clip.c.detail).where(clip.c.state == "ready")).scalar()
+    assert stored == {"fps": 30}
+
+
+def test_failed(db: Database, run_id: int, ids: list[int], proposed: list[int]) -> None:
+    assert clips.fail_clip(db, ids[2], "nobody claimed it") is False
+    one, two = clips.claim_clips(db, run_id, 2)
+    assert clips.fail_clip(db, one, "no OpenGL\n") is True
+    assert clips.fail_clip(db, two, " ") is True
+    assert clips.fail_clip(db, one, "again") is False
+    assert clips.store_clip(db, one, b"late", {}) is False
+    states = {one: ClipState("failed", "no OpenGL"), two: ClipState("failed", "no reason was given")}
+    assert clips.clip_states(db, [one, two]) == states
+    assert clips.load_clip(db, one) is None
+    assert counted(db, run_id) == (0, 0, 2, 3)
+    age(db, 10_000_000)
+    assert clips.claim_clips(db, run_id, 9) == [ids[1], ids[4], ids[5]]  # a failure is not tried again by itself
+    assert clips.retry_clips(db, runs.create_run(db, "other", {}, {}).id) == 0
+    assert clips.retry_clips(db, run_id) == 2
+    assert clips.retry_clips(db, run_id) == 0
+    assert counted(db, run_id) == (3, 0, 0, 2)
+    assert clips.claim_clips(db, run_id, 9) == [one, two]
+
+
+def test_lease_waits_for_both_clips(db: Database, run_id: int, ids: list[int], proposed: list[int]) -> None:
+    assert queue.lease(db, run_id, "ann", clips=True) == []
+    draw(db, run_id, ids[2])
+    assert queue.lease(db, run_id, "ann", clips=True) == []
+    assert clips.fail_clip(db, ids[3], "no OpenGL")
+    assert clips.store_clip(db, ids[1], b"video", {})
+    # the failed clip of the first query does not block the second
+    (lease,) = queue.lease(db, run_id, "ann", n=9, clips=True)
+    assert (lease.query_id, lease.segment_1, lease.segment_2) == (proposed[1], ids[2], ids[1])
+    assert queue.lease(db, run_id, "bob", n=9, clips=True) == []
+    assert [one.query_id for one in queue.lease(db, run_id, "oracle", n=9)] == [proposed[0], proposed[2]]
+
+
+def test_why_nothing_can_be_watched(db: Database, run_id: int, ids: list[int], proposed: list[int]) -> None:
+    def why(annotator: str) -> tuple[Reason, int, int, int]:
+        state = queue.why_empty(db, run_id, annotator, clips=True)
+        return state.reason, state.n_available, state.n_clips_coming, state.n_clips_failed
+
+    assert why("ann") == (Reason.CLIPS_COMING, 0, 3, 0)
+    plain = queue.why_empty(db, run_id, "ann")
+    assert (plain.reason, plain.n_available, plain.n_clips_coming, plain.n_clips_failed) == (Reason.AVAILABLE, 3, 0, 0)
+    draw(db, run_id, ids[1], ids[2])
+    assert why("ann") == (Reason.AVAILABLE, 1, 2, 0)
+    clips.fail_clip(db, ids[3], "no OpenGL")
+    (lease,) = queue.lease(db, run_id, "ann", clips=True)
+    assert why("ann") == (Reason.HELD_BY_YOU, 0, 1, 1)
+    assert why("bob") == (Reason.CLIPS_COMING, 0, 1, 1)  # sooner than ann's lease ends
+    clips.fail_clip(db, ids[5], "no OpenGL")
+    assert why("bob") == (Reason.LEASED_BY_OTHERS, 0, 0, 2)
+    queue.skip(db, lease.token, "ann")
+    assert why("ann") == (Reason.NOTHING_LEFT_FOR_YOU, 0, 0, 2)  # what he skipped comes back to him
+    assert why("bob") == (Reason.AVAILABLE, 1, 0, 2)
+    (lease,) = queue.lease(db, run_id, "bob", clips=True)
+    queue.answer(db, [Answer(lease.query_id, lease.token, Preference.LEFT, "bob", "u")])
+    assert why("ann") == why("bob") == (Reason.CLIPS_FAILED, 0, 0, 2)
+    assert clips.retry_clips(db, run_id) == 2
+    assert why("ann") == (Reason.CLIPS_COMING, 0, 2, 0)
+    assert queue.expire(db, run_id, before_env_steps=1) == 2
+    assert why("bob") == (Reason.NOTHING_LEFT_FOR_YOU, 0, 0, 0)
+    assert why("eve") == (Reason.NOTHING_PROPOSED, 0, 0, 0)
