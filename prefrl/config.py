@@ -86,7 +86,7 @@ class RewardConfig:
     """Networks in the ensemble."""
     learning_rate: float = 1e-3
     """Adam's step size."""
-    batch_size: int = 32
+    batch_size: int = 64
     """Comparisons of a minibatch, for each member its own."""
     pretrain_steps: int = 750
     """Minibatches for each member on the initial comparisons. In lockstep the policy learns after all of them, in
