@@ -88,9 +88,8 @@ class RewardConfig:
     """Adam's step size."""
     batch_size: int = 64
     """Comparisons of a minibatch, for each member its own."""
-    pretrain_steps: int = 750
-    """Minibatches for each member on the initial comparisons. In lockstep the policy learns after all of them, in
-    async after the first fit_steps: what it sees in the meantime is nearly as good, and it need not wait."""
+    pretrain_steps: int = 1500
+    """Minibatches for each member on the initial comparisons, before the policy learns."""
     fit_steps: int = 200
     """Minibatches for each member and exchange (policy.sync_every)."""
     noise: float = 0.1

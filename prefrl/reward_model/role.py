@@ -151,19 +151,14 @@ class RewardRole:
         return True
 
     def _due(self, env_steps: int) -> int:
-        """Minibatches to take now: a part of the pretraining, those of an exchange, or none.
-
-        A version is published after each part: a rollout in a process of its own need not wait for the last.
-        """
-        part, pretraining = self.config.reward.fit_steps, self.config.reward.pretrain_steps
-        if not self.version and (env_steps < self.start or n_counted(self.db, self.run.id) < n_initial(self.label)):
-            return 0
-        if (rest := pretraining - self.version * part) > 0:
-            return min(part, rest)
+        """Minibatches to take now: the pretraining's, those of an exchange, or none."""
+        if not self.version:
+            ready = env_steps >= self.start and n_counted(self.db, self.run.id) >= n_initial(self.label)
+            return self.config.reward.pretrain_steps if ready else 0
         due = env_steps - self.fitted_at >= sync_steps(self.config.policy)
         if self._over(env_steps):
             due = (due or self._unfitted()) and not self._answers_coming()
-        return part if due else 0
+        return self.config.reward.fit_steps if due else 0
 
     def _over(self, env_steps: int) -> bool:
         """Whether the rollout has all its steps, so that what is fitted now is fitted for the record."""

@@ -143,15 +143,14 @@ def test_a_run_ends_with_what_it_was_to_do(reference):
         total += due[step]
         assert total == n_scheduled(config.label, step - start, 768 - start), step
     assert due[128] == n_initial(config.label) == 6
-    assert [v.env_steps for v in reward_versions(db, run.id)] == [128] * 3 + [128, 256, 384, 512, 640, 768]
+    assert [v.env_steps for v in reward_versions(db, run.id)] == [128, 256, 384, 512, 640, 768]
     assert [v.last_seq for v in reward_versions(db, run.id)][-1] == 24, "the last version has seen all comparisons"
 
 
 def test_the_first_reward_is_there_before_the_policy_learns(reference):
     db, run, _ = reference
     used = [m.value for m in read_metrics(db, run.id, ["reward_version"])]
-    assert used == [4, 5, 6, 7, 8], "each rollout is rewarded by the version before it, and by one only"
-    assert reward_versions(db, run.id)[3].env_steps == 128, "the first waits for all 20 pretraining steps, 5 a version"
+    assert used == [1, 2, 3, 4, 5], "each rollout is rewarded by the version before it, and by one only"
     first, payload = load_checkpoint(db, run.id, list_checkpoints(db, run.id)[0].id)
     assert (first.env_steps, first.meta["n_updates"]) == (128, 0)
     assert not any(name.startswith("optimizer.") for name in tensors_from_bytes(payload))
@@ -236,7 +235,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path, n_calls):
     versions = reward_versions(db, run.id)
     assert [v.version for v in versions] == list(range(1, len(versions) + 1))
     fitted = int(tensors_from_bytes(load_reward(db, run.id)[1])["fitter.n_steps"][0])
-    assert fitted == 5 * len(versions), "the fit goes on too"
+    assert fitted == 20 + 5 * (len(versions) - 1), "the fit goes on too"
     assert [v.last_seq for v in versions] == sorted(v.last_seq for v in versions)
     db.close()
 
@@ -421,7 +420,7 @@ def test_a_reward_that_is_not_finite_fails_the_run_and_keeps_the_policy(tmp_path
         return reward
 
     monkeypatch.setattr("prefrl.reward_model.published.stepwise", spoiled)
-    with pytest.raises(RewardError, match=r"version 5 .* nan in environment 0"):
+    with pytest.raises(RewardError, match=r"version 2 .* nan in environment 0"):
         run_lockstep(db, run)
     assert read_status(db, "run").state == "failed"
     newest, payload = load_checkpoint(db, run.id)
