@@ -108,6 +108,8 @@ def probe_video(data: bytes) -> VideoInfo:
     try:
         with av.open(io.BytesIO(data), "r", options={"format_whitelist": _CONTAINERS}) as container:
             stream = container.streams.video[0]
+            if stream.codec_context is None:  # PyAV before 18.1 crashes at decoding it
+                raise DataError(f"{len(data)} bytes hold pictures of a kind that is not known")
             n_frames = sum(1 for _ in container.decode(stream))
             n_promised, average = stream.frames, stream.average_rate
             context, is_mp4 = stream.codec_context, "mp4" in container.format.name.split(",")
