@@ -1,5 +1,6 @@
 """``python -m prefrl``, which is how the supervisor starts a role."""
 
+import contextlib
 import os
 import sys
 
@@ -8,6 +9,9 @@ from prefrl.cli import main
 try:
     main()
 except SystemExit as end:  # the interpreter would take most of a second to dismantle torch
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(end.code if isinstance(end.code, int) else 0)
+    if not isinstance(end.code, int):
+        raise
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(end.code)

@@ -14,7 +14,7 @@ from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
 from prefrl.reward_model.published import new_ensemble
 from prefrl.reward_model.schedule import n_initial, n_scheduled
-from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, disagreement, draw_candidates
+from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, draw_candidates
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for
@@ -26,7 +26,7 @@ from prefrl.store.retention import milestones
 from prefrl.store.rewards import load_reward, newest_version, prune_rewards, publish, reward_versions
 from prefrl.store.runs import Run
 from prefrl.store.segments import load_segments, recent_segment_ids
-from prefrl.store.workers import workers
+from prefrl.store.workers import present_roles, workers
 from prefrl.types import Segment
 
 
@@ -110,8 +110,7 @@ class RewardRole:
         obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
         chosen = self._selector()(self.ensemble, obs, act, candidates, n)
         pairs = [(ids[a], ids[b]) for a, b in chosen.tolist()]
-        scores = disagreement(self.ensemble, obs, act, chosen).tolist() if self.version else None
-        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps, scores=scores)
+        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
         return True
 
     def _selector(self) -> Selector:
@@ -169,9 +168,9 @@ class RewardRole:
         return bool(tail(self.db, self.run.id, self.last_seq, limit=1))
 
     def _answers_coming(self) -> bool:
-        """Whether an oracle is about to answer; people may take their time, or never come."""
+        """Whether a living oracle is about to answer; people may take their time, or never come."""
         state = counts(self.db, self.run.id)
-        return self.label.oracle != "none" and state["proposed"] + state["leased"] > 0
+        return state["proposed"] + state["leased"] > 0 and "oracle" in present_roles(self.db, self.run.id)
 
     def _prune(self) -> None:
         """Keep the weights of the newest versions and of one in each twentieth of the run."""

@@ -54,12 +54,8 @@ def by_probability(
     ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
     """Highest variance over members of the predicted probability."""
-    return _top(candidates, disagreement(ensemble, obs, act, candidates), n)
-
-
-def disagreement(ensemble: RewardEnsemble, obs: Tensor, act: Tensor, pairs: NDArray[np.int64]) -> Tensor:
-    """Variance over members of the predicted probability of each pair, (C,); at most 0.25."""
-    return torch.sigmoid(_differences(ensemble, obs, act, pairs)).var(0, correction=0)
+    variance = torch.sigmoid(_differences(ensemble, obs, act, candidates)).var(0, correction=0)
+    return _top(candidates, variance, n)
 
 
 def by_logit(

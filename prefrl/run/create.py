@@ -16,15 +16,11 @@ from prefrl.errors import ConfigError
 from prefrl.registry import find
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import rollout_size
-from prefrl.run.status import STALE_MS, live_roles
+from prefrl.run.status import live_roles
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event
 from prefrl.store.runs import Run, create_run, update_config
-
-
-def env_spaces(config: RunConfig) -> Spaces:
-    """The spaces of the configured environment, as the reward model needs them."""
-    return _look(config)[0]
+from prefrl.store.workers import STALE_MS
 
 
 def _look(config: RunConfig) -> tuple[Spaces, int | None]:

@@ -54,10 +54,12 @@ class Heartbeat:
         if self._fenced is not None:
             raise self._fenced
 
-    def close(self) -> None:
-        """Tell the last state and give the role up."""
+    def close(self, *, orderly: bool = True) -> None:
+        """Tell the last state and give the role up; one that failed keeps it, since it will be started again."""
         self._closed.set()
         self._thread.join()
+        if not orderly:
+            return
         if self._fenced is None:
             self._beat()
         release(self.db, self.token)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of the GNU C library
 
 
 def settle(threads: int) -> None:
-    """Use ``threads`` torch threads (the user's OMP_NUM_THREADS goes first), and keep freed memory.
+    """Use ``threads`` torch threads, and keep freed memory.
 
     The GNU allocator gives every block of a few megabytes back to the kernel and gets it anew, page by page;
     fitting then takes up to twice as long.
     """
     import torch
 
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
-        libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+        if libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20):  # the most that every version of it accepts
+            libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)

@@ -17,9 +17,7 @@ from prefrl.store.metrics import events, latest_metrics
 from prefrl.store.queue import counts
 from prefrl.store.rewards import newest_version
 from prefrl.store.runs import Run, get_run, list_runs
-from prefrl.store.workers import Worker, workers
-
-STALE_MS = 15_000
+from prefrl.store.workers import STALE_MS, Worker, workers
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from prefrl.errors import ConfigError
 from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.lockstep import Role
 from prefrl.run.settle import settle
-from prefrl.run.status import STALE_MS
 from prefrl.store.engine import Database
 from prefrl.store.queue import counts
 from prefrl.store.runs import Run, get_run, set_run_state
-from prefrl.store.workers import workers
+from prefrl.store.workers import present_roles
 
 ROLES = ("rollout", "reward", "oracle")
 IDLE_S, MAX_IDLE_S = 0.02, 0.25  # between two looks, growing: one that polls takes time from those that work
@@ -78,7 +77,7 @@ class Process:
         comparisons; the reward role stays as long as the oracle has any to answer. One that was killed may
         be started again at any moment, and counts as present until its heartbeat is stale.
         """
-        present = {w.role for w in workers(self.db, self.run.id) if not w.released and w.age_ms < STALE_MS}
+        present = present_roles(self.db, self.run.id)
         if self.role == "oracle":
             return "reward" not in present
         asked = counts(self.db, self.run.id)
@@ -107,16 +106,24 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
                 _be_rollout(db, run, around, config.policy.threads, log_dir)
             else:
                 _serve(_make(role, db, run, config.policy.threads), around)
-        finally:
-            around.heart.close()
+        except BaseException:
+            around.heart.close(orderly=False)
+            raise
+        around.heart.close()
     finally:
         db.close()
+
+
+def _threads(configured: int) -> int:
+    """The user's OMP_NUM_THREADS, which the supervisor passes on, goes before the settings."""
+    named = os.environ.get("OMP_NUM_THREADS", "")
+    return int(named) if named.isdigit() and int(named) > 0 else configured
 
 
 def _be_rollout(db: Database, run: Run, around: Process, threads: int, log_dir: str | None) -> None:
     from prefrl.rollout.role import RolloutRole
 
-    settle(threads)
+    settle(_threads(threads))
     around.beat(None, "starting")
     role = RolloutRole(db, run, around, log_dir)
     role.run_to_end()
@@ -131,7 +138,7 @@ def _make(role: str, db: Database, run: Run, threads: int) -> Role:
         return OracleRole(db, run)
     from prefrl.reward_model.role import RewardRole
 
-    settle(threads)
+    settle(_threads(threads))
     return RewardRole(db, run)
 
 

@@ -1,4 +1,4 @@
-"""Arrays to bytes and back: compressed npz, never pickle."""
+"""Arrays to bytes and back: npz, never pickle; floats, which hardly shrink, are not compressed."""
 
 from __future__ import annotations
 

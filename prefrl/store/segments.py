@@ -37,7 +37,7 @@ def add_segments(
     if true_rewards is not None and len(true_rewards) != len(segments):
         raise DataError(f"{len(segments)} segments came with {len(true_rewards)} true rewards: give one for each")
     packed: dict[str, tuple[Segment, dict[str, Any], dict[str, Any] | None]] = {}
-    for index, one in enumerate(segments):  # before the transaction: compressing takes time
+    for index, one in enumerate(segments):  # before the transaction: packing takes time
         if one.digest not in packed:
             truth = None if true_rewards is None else _truth(one, true_rewards[index])
             packed[one.digest] = (one, _data(one), truth)

@@ -16,6 +16,8 @@ from prefrl.store.engine import Database
 from prefrl.store.records import dialect_insert
 from prefrl.store.schema import worker
 
+STALE_MS = 15_000  # without a sign of life for so long a process counts as dead
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -118,3 +120,8 @@ def _holder(connection: sa.Connection, token: str) -> Any:
         return None
     place = (worker.c.run_id == int(run_id)) & (worker.c.role == role)
     return connection.execute(sa.select(worker.c.pid, worker.c.host).where(place)).one_or_none()
+
+
+def present_roles(db: Database, run_id: int) -> set[str]:
+    """Roles whose newest process has not left in good order, and gave a sign of life a short while ago."""
+    return {w.role for w in workers(db, run_id) if not w.released and w.age_ms < STALE_MS}

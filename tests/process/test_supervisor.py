@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from prefrl.run.worker import FENCED
+from prefrl.store.runs import get_run
+from prefrl.store.workers import workers
 
 FLAGS = (
     *("--steps", 3000, "--labels", 40, "--learner", "ppo", "--policy.n_steps", 128, "--policy.sync_every", 256),
@@ -184,6 +186,9 @@ def test_a_role_that_keeps_dying_stops_the_run_with_its_last_words(cli, whole, m
     assert not cli.processes()
     failed = cli.facts()
     assert failed.status.state == "failed"
+    with cli.db() as db:
+        oracle = next(w for w in workers(db, get_run(db, "r").id) if w.role == "oracle")
+    assert not oracle.released, "the others do not take it for one that has nothing left to do"
     assert failed.events[-1].startswith("oracle ended with exit code")
     assert len(failed.events) == (3 if error == "RuntimeError" else 1)
     assert not failed.comparisons
