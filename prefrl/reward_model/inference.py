@@ -22,14 +22,14 @@ def stepwise(ensemble: RewardEnsemble) -> RewardFn:
     weights on a GPU, are called as they are.
     """
     net = ensemble.net
-    if type(net) is not MLPEnsemble or ensemble.device.type != "cpu":
+    layers = [layer for layer in getattr(net, "layers", ()) if isinstance(layer, BatchedLinear)]
+    if type(net) is not MLPEnsemble or len(layers) != 3 or ensemble.device.type != "cpu":
         return ensemble.reward
     spaces, n_members = ensemble.spaces, ensemble.n_members
     mean = np.concatenate([ensemble.obs_mean.numpy(), ensemble.act_mean.numpy()])
     std = np.concatenate([ensemble.obs_std.numpy(), ensemble.act_std.numpy()])
     member_mean, member_std = ensemble.member_mean.numpy()[:, None].copy(), ensemble.member_std.numpy()[:, None].copy()
     scale = ensemble.scale.numpy().copy()
-    layers = [layer for layer in net.layers if isinstance(layer, BatchedLinear)]
     (w1, b1), (w2, b2), (w3, b3) = (
         (layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()) for layer in layers
     )

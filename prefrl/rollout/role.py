@@ -141,14 +141,25 @@ class RolloutRole:
                 obs = self.normaliser.normalize_obs(obs)
             obs = self.recorder.step(self.model.predict(obs)[0])[0]  # type: ignore[arg-type]
         self.model.num_timesteps = self.recorder.n_env_steps
-        if not self.store_segments(2 * n_initial(self.config.label), "initial") and not self.around.stopping():
-            raise EnvError(
-                f"{self.config.env.id}: none of the untrained policy's {self.recorder.n_short} episodes lasts for a "
-                f"segment of {self.config.env.segment_steps} steps, so there is nothing to compare; start a run with "
-                "a smaller --env.segment_steps"
-            )
+        n = self.store_segments(2 * n_initial(self.config.label), "initial")
+        if n < 2 and not self.around.stopping():
+            raise EnvError(self._too_few(n))
         self.around.beat(self.model.num_timesteps, "collected the untrained policy's segments")
         self.around.exchange()
+
+    def _too_few(self, n: int) -> str:
+        """Why the untrained policy left no pair of segments, and what to change."""
+        length, n_envs = self.config.env.segment_steps, self.config.policy.n_envs
+        if self.recorder.n_short:
+            why = f"{self.recorder.n_short} of its episodes are shorter than that"
+            mend = "a smaller --env.segment_steps"
+        else:
+            why = f"it makes {self.start // n_envs} steps in each of {n_envs} environments"
+            mend = "a smaller --env.segment_steps or --policy.n_envs, or more --steps"
+        return (
+            f"{self.config.env.id}: the untrained policy leaves {n or 'no'} segment{'' if n == 1 else 's'} of {length} "
+            f"steps ({why}), so there is nothing to compare; start a run with {mend}"
+        )
 
     def store_segments(self, n: int, source: str) -> int:
         """Cut segments from the newest steps and write them, the true returns apart; returns how many there were."""

@@ -18,7 +18,7 @@ from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import rollout_size
 from prefrl.run.status import live_roles
 from prefrl.store.engine import Database
-from prefrl.store.metrics import add_event
+from prefrl.store.metrics import add_event, events
 from prefrl.store.runs import Run, create_run, update_config
 from prefrl.store.workers import STALE_MS
 
@@ -141,21 +141,27 @@ def check_versions(db: Database, run: Run) -> list[str]:
     env = from_dict(run.config).env
     now = env_versions(env.id, env.kwargs)
     changed = {k: (run.versions.get(k), v) for k, v in now.items() if run.versions.get(k) != v}
-    for name in ("observation_space", "action_space"):
-        if name in changed:
-            old, new = changed[name]
-            raise ConfigError(
-                f"run {run.name!r} began with the {name.replace('_', ' ')} {old}, but {env.id} now has {new}; "
-                "go on with the libraries it began with: "
-                + ", ".join(f"{k} {run.versions[k]}" for k in ("gymnasium", "mujoco") if k in run.versions)
-            )
+    began, found = Spaces.from_dict(run.versions["spaces"]), _look(from_dict(run.config))[0]
+    if began != found:
+        raise ConfigError(
+            f"run {run.name!r} began with {_shapes(began)}, but {env.id} now has {_shapes(found)}; "
+            "go on with the libraries it began with: "
+            + ", ".join(f"{k} {run.versions[k]}" for k in ("gymnasium", "mujoco") if k in run.versions)
+        )
     words = [
-        f"run {run.name!r} began with {name} {old} and goes on with {new}: its rewards may have changed"
+        f"run {run.name!r} began with {name.replace('_', ' ')} {old} and goes on with {new}: "
+        "its rewards may have changed"
         for name, (old, new) in changed.items()
     ]
-    for line in words:
+    noted = {event.message for event in events(db, run.id, limit=None)}
+    for line in (line for line in words if line not in noted):
         add_event(db, run.id, "supervisor", "version", line)
     return words
+
+
+def _shapes(found: Spaces) -> str:
+    action = f"{found.n_actions} actions" if found.n_actions else f"actions of shape {found.act_shape}"
+    return f"observations of shape {found.obs_shape} and {action}"
 
 
 def check_folder(folder: Path) -> None:

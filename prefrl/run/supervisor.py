@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 from prefrl.config import RunConfig, from_dict
 from prefrl.errors import FencedError, PrefrlError, StoreError
 from prefrl.run.status import read_status
 from prefrl.run.view import View
-from prefrl.run.worker import FENCED
+from prefrl.run.worker import FENCED, UNREACHABLE
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event
 from prefrl.store.queue import counts
@@ -30,6 +32,9 @@ MAX_DEATHS = 3  # of one role in a row, none of which counts as bad luck: it kee
 LUCKY_AFTER_S = 10.0  # a signal (not an error) that ends a process older than this came from outside
 STOP_WITHIN_S = 60.0
 PATIENCE_S = 60.0  # with a database that does not answer
+BACK_OFF_S = 5.0  # between two starts of a role that lost its database: at once it would only lose it again
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -67,6 +72,7 @@ class Supervisor:
         self.config = from_dict(run.config)
         self.children: dict[str, Child] = {}
         self._interrupts = 0
+        self._answered = time.monotonic()  # when the database last did
 
     def supervise(self) -> bool:
         """Run until the rollout has all its steps (True) or the user stops it (False).
@@ -113,19 +119,37 @@ class Supervisor:
 
     def _watch(self) -> None:
         """Until the rollout has ended well or the user wants to stop."""
-        shown, answered = 0.0, time.monotonic()
+        shown = 0.0
         while not self._interrupts:
             if self.children["rollout"].process.poll() == 0:
                 return
-            try:
-                self._restart_dead()
-                answered = time.monotonic()
-            except StoreError as error:
-                if isinstance(error, FencedError) or time.monotonic() - answered > PATIENCE_S:
-                    raise
+            self._patiently(self._restart_dead)
             if time.monotonic() - shown > SHOW_EVERY_S:
                 shown = time.monotonic()
                 self._show()
+            time.sleep(POLL_S)
+
+    def _patiently(self, ask: Callable[[], T]) -> T | None:
+        """What ``ask`` finds in the database; None while that does not answer.
+
+        Raises:
+            StoreError: It has not answered for ``PATIENCE_S``, or the run has been taken over.
+        """
+        try:
+            found = ask()
+        except StoreError as error:
+            if isinstance(error, FencedError) or time.monotonic() - self._answered > PATIENCE_S:
+                raise
+            return None
+        self._answered = time.monotonic()
+        return found
+
+    def _state(self) -> str | None:
+        """The run's state; waits for a database that does not answer, but not against the user's will (None)."""
+        while True:
+            state = self._patiently(lambda: get_run(self.db, self.run.name).state)
+            if state is not None or self._interrupts:
+                return state
             time.sleep(POLL_S)
 
     def _show(self) -> None:
@@ -140,11 +164,18 @@ class Supervisor:
             return max((w.env_steps for w in workers(self.db, self.run.id) if w.role == role), default=0)
         return newest_version(self.db, self.run.id) if role == "reward" else counts(self.db, self.run.id)["answered"]
 
-    def _restart_dead(self) -> None:
+    def _restart_dead(self) -> bool:
+        """Start roles that have died again; False if one is still to be started."""
+        complete = True
         for child in list(self.children.values()):
             code = child.process.poll()
-            if code is not None and not (code == 0 and get_run(self.db, self.run.name).state == "done"):
+            if code is None or (code == 0 and get_run(self.db, self.run.name).state == "done"):
+                continue
+            if code == UNREACHABLE and time.monotonic() - child.started < BACK_OFF_S:
+                complete = False
+            else:
                 self._restart(child)
+        return complete
 
     def _restart(self, child: Child) -> None:
         code, words = child.process.returncode, last_words(child.log)
@@ -178,7 +209,7 @@ class Supervisor:
 
     def _finish(self) -> bool:
         """End the other roles, politely first; a second Ctrl-C ends them at once."""
-        done = get_run(self.db, self.run.name).state == "done"
+        done = self._state() == "done"
         if self._interrupts:
             self.view.say("stopping; once more to stop at once")
         if not done:
@@ -186,13 +217,13 @@ class Supervisor:
                 _send(child, signal.SIGTERM)
         deadline = time.monotonic() + STOP_WITHIN_S
         while self._interrupts < 2 and time.monotonic() < deadline:
-            if done:  # the last comparisons of the budget are still being asked, answered and fitted
-                self._restart_dead()
-            if not self._any_running():
+            # once done, the last comparisons of the budget are still being asked, answered and fitted
+            complete = self._patiently(self._restart_dead) if done else True
+            if complete and not self._any_running():
                 break
             time.sleep(POLL_S)
         self._kill()
-        state = get_run(self.db, self.run.name).state
+        state = self._state()
         if state != "done":
             set_run_state(self.db, self.run.id, "stopped")
         self._show()

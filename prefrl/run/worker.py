@@ -36,7 +36,7 @@ class Process:
     def __init__(self, db: Database, run: Run, role: str, parent: int | None) -> None:
         self.db, self.run, self.role, self.parent = db, run, role, parent
         self.heart = Heartbeat(db, run, role)
-        self._stop = False
+        self._stop, self._pause = False, IDLE_S
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
 
@@ -53,11 +53,13 @@ class Process:
         self.heart.say(env_steps, state)
 
     def exchange(self) -> None:
-        """The other roles are processes of their own; nothing to do."""
+        """The other roles are processes of their own: nothing to do, but the next wait is a new one."""
+        self._pause = IDLE_S
 
     def wait(self) -> None:
-        """Sleep a moment."""
-        time.sleep(IDLE_S)
+        """Sleep a moment, longer from time to time."""
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, MAX_IDLE_S)
 
     def stopping(self) -> bool:
         """True after a signal, the supervisor's death, or when the run was stopped.

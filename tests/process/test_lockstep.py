@@ -24,6 +24,7 @@ from prefrl.config import from_dict
 from prefrl.errors import ConfigError, EnvError, PrefrlError, RewardError
 from prefrl.evaluate import evaluate
 from prefrl.reward_model.ensemble import tensors_from_bytes
+from prefrl.reward_model.role import RewardRole
 from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout.pace import learning_starts
 from prefrl.run.create import check_start, extend, new_run, prepare
@@ -38,8 +39,8 @@ from prefrl.store.queue import counts
 from prefrl.store.rewards import load_reward, reward_versions
 from prefrl.store.runs import get_run
 from prefrl.store.segments import load_segments, recent_segment_ids, true_returns
-from prefrl.store.workers import workers
-from prefrl.types import Preference
+from prefrl.store.workers import claim, release, workers
+from prefrl.types import Answer, Preference
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lockstep.json"
 
@@ -392,6 +393,25 @@ def test_the_budget_is_never_exceeded(tmp_path, monkeypatch):
     db.close()
 
 
+def test_the_last_answers_are_fitted_although_the_oracle_is_dead(tmp_path):
+    """It leaves an open query; while it lives the reward role waits for its answer."""
+    db, run = make(tmp_path, settings())
+    assert run_lockstep(db, run)
+    before = len(reward_versions(db, run.id))
+    one, two, three = recent_segment_ids(db, run.id, 3)
+    queue.propose(db, run.id, [(one, two), (one, three)], env_steps=768)
+    (lease,) = queue.lease(db, run.id, "oracle")
+    queue.answer(db, [Answer(lease.query_id, lease.token, Preference.LEFT, "oracle", lease.token)])
+    oracle = claim(db, run.id, "oracle")
+    role = RewardRole(db, run)
+    assert not role.step()
+    release(db, oracle)
+    assert role.step()
+    newest = reward_versions(db, run.id)[-1]
+    assert (newest.version, newest.last_seq) == (before + 1, 25)
+    db.close()
+
+
 def test_a_pause_for_slow_answers_ends_when_they_come(tmp_path):
     db, run = make(tmp_path, settings(label__max_lag=1, policy__sync_every=384))
     assert run_lockstep(db, run)
@@ -467,9 +487,18 @@ def test_episodes_that_end_early_are_refused_by_name(short):
 def test_episodes_too_short_for_a_segment_end_the_run_with_a_reason(short, tmp_path, ends):
     db, run = make(tmp_path, settings(env__id=short, env__ends=ends))
     assert run.config["env"]["segment_steps"] == 25
-    with pytest.raises(EnvError, match=r"Short-v0: none of the untrained policy's \d+ episodes .* segment of 25"):
+    with pytest.raises(EnvError, match=r"Short-v0: .* no segments of 25 steps \(\d+ of its episodes are shorter"):
         run_lockstep(db, run)
     assert recent_segment_ids(db, run.id, 10) == []
+    db.close()
+
+
+def test_too_few_steps_for_two_segments_end_the_run_with_a_reason(tmp_path):
+    """128 steps in 8 environments are 16 for each, in which a segment of 15 fits, but of 17 does not."""
+    eight = {"policy__n_envs": 8, "policy__n_steps": 16}
+    db, run = make(tmp_path, settings(env__segment_steps=17, **eight))
+    with pytest.raises(EnvError, match=r"no segments of 17 steps \(it makes 16 steps in each of 8 env.*n_envs"):
+        run_lockstep(db, run)
     db.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
@@ -72,22 +73,69 @@ class Slow(MLPEnsemble):
 """
 
 
+@contextlib.contextmanager
+def away(cli, postgres):
+    """The database accepts no connection and has cut those there were."""
+    name = cli.url.rpartition("/")[2]
+    postgres.sql(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+    postgres.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    yield
+    postgres.sql(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+
+
 def test_a_database_that_goes_away_for_a_while_does_not_end_the_run(cli_postgres, postgres, whole):
     cli = cli_postgres
     cli.create(policy__steps=20_000)
     process = cli.start("resume", "r")
     cli.until(lambda f: f.status.env_steps > 1000 and len(f.versions) > 1)
-    name = cli.url.rpartition("/")[2]
-    postgres.sql(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
-    postgres.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
-    time.sleep(3)
-    assert process.poll() is None, "it waits"
-    postgres.sql(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+    with away(cli, postgres):
+        time.sleep(3)
+        assert process.poll() is None, "it waits"
     ended = cli.end(process)
     assert ended.code == 0, ended.err
     facts = cli.facts()
     whole(facts, steps=20_000)
     assert any("started again" in event for event in facts.events), "and says what happened"
+
+
+def test_a_database_that_goes_away_while_the_run_ends_does_not_lose_the_last_comparisons(
+    cli_postgres, postgres, monkeypatch
+):
+    cli = cli_postgres
+    (cli.folder / "slow_at_the_end.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(str(cli.folder))
+    slow = {"reward__net": "slow_at_the_end:Slow", "reward__pretrain_steps": 1, "reward__fit_steps": 30}
+    cli.create(**slow, label__schedule="constant")
+    process = cli.start("resume", "r")
+    cli.until(lambda f: f.status.state == "done")
+    with away(cli, postgres):
+        time.sleep(4)  # long enough for the fit to end and find nobody to publish to
+        assert process.poll() is None, "it waits"
+    ended = cli.end(process)
+    assert ended.code == 0, ended.err
+    facts = cli.facts()
+    assert facts.status.comparisons == 40
+    assert facts.status.open_queries == 0
+    assert any("started again" in event for event in facts.events)
+
+
+def test_an_interrupt_ends_the_processes_of_a_run_whose_database_is_gone(cli_postgres, postgres):
+    cli = cli_postgres
+    cli.create(**ENDLESS)
+    process = cli.start("resume", "r")
+    before = cli.until(lambda f: f.status.env_steps > 1000 and len(f.versions) > 1)
+    with away(cli, postgres):
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        ended = cli.end(process, timeout=30)
+        assert not cli.processes()
+    assert ended.code == 2
+    assert "Traceback" not in ended.err
+    assert "not currently accepting connections" in ended.err.splitlines()[-1]
+    process = cli.start("resume", "r")
+    cli.until(lambda f: len(f.versions) > len(before.versions) + 3)
+    process.send_signal(signal.SIGINT)
+    assert cli.end(process).code == 130, "and it goes on from there"
 
 
 def test_the_last_comparisons_are_answered_although_the_reward_is_still_being_fitted(cli, monkeypatch):

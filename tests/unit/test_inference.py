@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from prefrl.config import RewardConfig
 from prefrl.errors import RewardError
 from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.inference import stepwise
+from prefrl.reward_model.nets import BatchedLinear
 from prefrl.reward_model.spaces import Spaces
 
 
@@ -76,3 +78,10 @@ def test_wrong_shapes_are_named(obs: np.ndarray) -> None:
     reward = stepwise(_fitted(Spaces((3,), (2,)), 3, np.random.default_rng(0)))
     with pytest.raises(RewardError, match="takes observations of shape"):
         reward(obs, np.zeros((2, 2)))
+
+
+def test_a_net_of_the_same_kind_with_more_layers_is_called_as_it_is() -> None:
+    ensemble = _fitted(Spaces((3,), (2,)), 2, np.random.default_rng(0))
+    ensemble.net.layers.insert(1, BatchedLinear(64, 64, [torch.Generator().manual_seed(m) for m in range(2)]))
+    obs, act = _steps(ensemble.spaces, 5, np.random.default_rng(1))
+    np.testing.assert_array_equal(stepwise(ensemble)(obs, act), ensemble.reward(obs, act))
