@@ -107,6 +107,9 @@ class RewardConfig:
     once more where policy.normalize_reward is on."""
     norm_segments: int = 128
     """Newest segments over which each member is normalised; at most query.pool."""
+    max_age: int = 0
+    """Pause rollouts while the newest version is older than this many agent steps; 0 means a thirtieth of the run.
+    Never less than policy.sync_every."""
     device: str = "cpu"
     """auto, cpu or cuda."""
 
@@ -187,6 +190,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "reward.dropout": (0, 0.99),
     "reward.output_std": (_TINY, _INF),
     "reward.norm_segments": (1, _INF),
+    "reward.max_age": (0, _INF),
     "query.candidate_factor": (1, _INF),
     "query.pool": (2, _INF),
     "query.segments_per_rollout": (1, _INF),

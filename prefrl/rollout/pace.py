@@ -18,6 +18,15 @@ def sync_steps(policy: PolicyConfig) -> int:
     return -(-policy.sync_every // size) * size
 
 
+def max_reward_age(config: RunConfig) -> int:
+    """Agent steps that the newest reward version may be behind the rollout: at least one exchange.
+
+    Where fitting takes longer than acting, a short run would otherwise end with half the versions of a lockstep
+    run; and without this a policy would go on learning for ever on the reward of a process that has died.
+    """
+    return max(config.reward.max_age or config.policy.steps // 30, sync_steps(config.policy))
+
+
 def learning_starts(config: RunConfig) -> int:
     """Agent steps of the untrained policy, from which the initial comparisons are asked.
 

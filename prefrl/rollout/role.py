@@ -19,7 +19,7 @@ from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout import checkpoint
 from prefrl.rollout.learned_reward import LearnedReward
 from prefrl.rollout.learners import make_learner, make_normaliser
-from prefrl.rollout.pace import learning_starts, rollout_size, sync_steps
+from prefrl.rollout.pace import learning_starts, max_reward_age, rollout_size, sync_steps
 from prefrl.seeding import Stream, rng_for, seed_for
 from prefrl.segments.recorder import SegmentRecorder
 from prefrl.store.checkpoints import (
@@ -32,6 +32,7 @@ from prefrl.store.comparisons import n_counted
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_metrics
 from prefrl.store.retention import milestones
+from prefrl.store.rewards import newest_fit
 from prefrl.store.runs import Run
 from prefrl.store.segments import add_segments, prune_segments
 
@@ -179,11 +180,19 @@ class RolloutRole:
         kept = milestones([c.env_steps for c in stored], self.config.policy.steps)
         prune_checkpoints(self.db, self.run.id, {stored[i].id for i in kept})
 
-    def lag(self) -> int:
-        """Comparisons by which the answers are behind the schedule."""
+    def late_answers(self) -> str:
+        """Whether the policy must wait for answers: how many are missing, in words, or an empty string."""
+        if not self.config.label.max_lag:
+            return ""
         learned = max(0, self.model.num_timesteps - self.start)  # a longer run may have a later start
         total = self.config.policy.steps - self.start
-        return n_scheduled(self.config.label, learned, total) - n_counted(self.db, self.run.id)
+        lag = n_scheduled(self.config.label, learned, total) - n_counted(self.db, self.run.id)
+        return f"{lag} answers behind the schedule" if lag > self.config.label.max_lag else ""
+
+    def late_reward(self) -> str:
+        """Whether the policy must wait for a reward version: how old the newest is, in words, or an empty string."""
+        age = self.model.num_timesteps - newest_fit(self.db, self.run.id)
+        return f"the newest reward version is {age} steps old" if age > max_reward_age(self.config) else ""
 
 
 class Exchange(BaseCallback):
@@ -204,11 +213,11 @@ class Exchange(BaseCallback):
             self._saved = self.num_timesteps
         if role.reward is None:
             return
-        limit = role.config.label.max_lag
-        while limit and (lag := role.lag()) > limit and not role.around.stopping():
-            role.around.beat(self.num_timesteps, f"paused: {lag} answers behind the schedule")
+        synced = self._synced == self.num_timesteps  # versions appear between exchanges, not between rollouts
+        while (reason := role.late_answers() or (synced and role.late_reward())) and not role.around.stopping():
+            role.around.beat(self.num_timesteps, f"paused: {reason}")
             role.around.wait()
-        if self._synced == self.num_timesteps:  # versions appear between exchanges, not between rollouts
+        if synced:
             role.reward.pin()
         self.logger.record("reward/version", role.reward.version)
 

@@ -54,6 +54,13 @@ def newest_version(db: Database, run_id: int) -> int:
         return connection.execute(statement).scalar() or 0
 
 
+def newest_fit(db: Database, run_id: int) -> int:
+    """Agent steps of the run when the newest version was fitted, 0 before the first."""
+    statement = sa.select(reward_version.c.env_steps).where(reward_version.c.run_id == run_id)
+    with db.read() as connection:
+        return connection.execute(statement.order_by(reward_version.c.version.desc()).limit(1)).scalar() or 0
+
+
 def load_reward(db: Database, run_id: int, version: int | None = None) -> tuple[RewardVersion, bytes]:
     """A version and its weights; the newest one where none is named.
 

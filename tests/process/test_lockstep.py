@@ -28,7 +28,7 @@ from prefrl.reward_model.role import RewardRole
 from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout.pace import learning_starts
 from prefrl.run.create import check_start, extend, new_run, prepare
-from prefrl.run.lockstep import run_lockstep
+from prefrl.run.lockstep import Lockstep, run_lockstep
 from prefrl.run.status import read_status
 from prefrl.store import queue
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
@@ -418,6 +418,26 @@ def test_a_pause_for_slow_answers_ends_when_they_come(tmp_path):
     assert n_counted(db, run.id) == 24
     asked_at = {c.env_steps for c in tail(db, run.id)}
     assert asked_at - {128, 512, 768}, "between two exchanges the run paused until it was no longer behind"
+    db.close()
+
+
+class SlowReward(Lockstep):
+    """The other roles come to work only while the rollout waits for them."""
+
+    def exchange(self):
+        pass
+
+
+@pytest.mark.parametrize(("max_age", "oldest"), [(0, 128), (256, 256), (768, 512)])
+def test_the_policy_waits_for_a_reward_that_is_too_old(tmp_path, monkeypatch, max_age, oldest):
+    """Rollouts of 128 steps, the first of the untrained policy: the last starts at 640, 512 after the first version."""
+    monkeypatch.setattr("prefrl.run.lockstep.Lockstep", SlowReward)
+    db, run = make(tmp_path, settings(reward__max_age=max_age))
+    assert run_lockstep(db, run)
+    fitted_at = {v.version: v.env_steps for v in reward_versions(db, run.id)}
+    used = {m.env_steps - 128: m.value for m in read_metrics(db, run.id) if m.name == "reward_version" and m.value}
+    assert max(used) == 640
+    assert max(start - fitted_at[version] for start, version in used.items()) == oldest
     db.close()
 
 

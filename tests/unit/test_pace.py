@@ -9,7 +9,7 @@ import pytest
 from prefrl.config import RunConfig, from_dict, resolve
 from prefrl.reward_model.ensemble import tensors_to_bytes
 from prefrl.reward_model.published import new_ensemble
-from prefrl.rollout.pace import learning_starts, rollout_size, sync_steps
+from prefrl.rollout.pace import learning_starts, max_reward_age, rollout_size, sync_steps
 from prefrl.rollout.role import RolloutRole
 from prefrl.run.create import extend, new_run, prepare
 from prefrl.store.checkpoints import list_checkpoints
@@ -29,6 +29,7 @@ def settings(learner="ppo", **policy) -> RunConfig:
             "policy": {"learner": learner, "n_steps": 32, "sync_every": 64, "kwargs": kwargs, **policy},
             "label": {"budget": 32},  # 8 at first, 8 * 15 steps: learning starts at 120, rounded up
             "query": {"segments_per_rollout": 4},
+            "reward": {"max_age": 10_000},  # no reward role here publishes new ones
         }
     )
 
@@ -182,7 +183,8 @@ def test_a_short_run_that_becomes_a_long_one_is_not_behind_a_schedule_before_its
     longer = extend(db, run, 10_000, None)  # whose untrained policy would have acted for 128 steps instead of 64
     role = RolloutRole(db, longer, Alone(db, longer))
     assert (role.start, role.model.num_timesteps) == (128, 100)
-    assert role.lag() == 8, "the first comparisons, of which none is there"
+    role.config = dataclasses.replace(role.config, label=dataclasses.replace(role.config.label, max_lag=7))
+    assert role.late_answers() == "8 answers behind the schedule", "the first comparisons, of which none is there"
 
 
 def test_a_run_that_is_stopped_goes_on_from_there(db):
@@ -231,3 +233,12 @@ def test_stopping_while_the_untrained_policy_acts_writes_nothing_half(db):
     around = go(db, run)
     assert around.exchanged[0] == 128
     assert around.role.finished
+
+
+@pytest.mark.parametrize(
+    ("max_age", "steps", "expected"),
+    [(0, 300_000, 10_000), (5000, 300_000, 5000), (0, 3000, 1024), (10, 300_000, 1024)],
+)
+def test_a_reward_may_be_a_thirtieth_of_the_run_old_but_at_least_one_exchange(max_age, steps, expected):
+    config = resolve(from_dict({"policy": {"steps": steps}, "reward": {"max_age": max_age}}))
+    assert max_reward_age(config) == expected
