@@ -105,8 +105,6 @@ class RewardConfig:
     output_std: float = 1.0
     """Standard deviation of the learned reward (paper: 1 on MuJoCo, 0.05 on Atari); what the learner sees is scaled
     once more where policy.normalize_reward is on."""
-    norm_segments: int = 128
-    """Newest segments over which each member is normalised; at most query.pool."""
     max_age: int = 0
     """Pause rollouts while the newest version is older than this many agent steps; 0 means a thirtieth of the run.
     Never less than policy.sync_every."""
@@ -189,7 +187,6 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "reward.l2_high": (_TINY, _INF),
     "reward.dropout": (0, 0.99),
     "reward.output_std": (_TINY, _INF),
-    "reward.norm_segments": (1, _INF),
     "reward.max_age": (0, _INF),
     "query.candidate_factor": (1, _INF),
     "query.pool": (2, _INF),

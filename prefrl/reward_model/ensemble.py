@@ -19,6 +19,7 @@ from prefrl.reward_model.nets import NETS
 from prefrl.reward_model.spaces import Spaces
 
 STD_FLOOR = 1e-6
+SEGMENTS_AT_ONCE = 64  # memory is bounded, and what a part needs stays in the cache of the processor
 
 
 def resolve_device(name: str) -> torch.device:
@@ -36,8 +37,9 @@ class RewardEnsemble(nn.Module):
     """M reward networks and the statistics around them, saved and loaded as one.
 
     Inputs are standardised with statistics of the first random-policy segments, frozen from then on.
-    Each member is normalised by itself over recent policy data, then the members are averaged
-    (paper section 2.2.3), and the average is scaled to ``output_std``.
+    Each member is normalised by itself over the segments compared so far, then the members are averaged
+    (paper section 2.2.3), and the average is scaled to ``output_std``. The paper does not say over which data;
+    over what the policy did last, a policy that does well would find the same reward on ever another scale.
 
     Args:
         spaces: The environment's spaces.
@@ -95,9 +97,24 @@ class RewardEnsemble(nn.Module):
             inputs = [x.expand(self.n_members, *x.shape) for x in self.standardise(*features)]
             return self.net(*inputs)  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
 
-    def normalise(self, obs: NDArray[Any], act: NDArray[Any]) -> None:
-        """Recompute the normalisation over recent policy steps (N, *obs), (N, *act); call when members change."""
-        raw = self.member_rewards(obs, act).double()  # (M, N)
+    def segment_rewards(self, obs: Tensor, act: Tensor) -> Tensor:
+        """Each member's reward of each step, not normalised: features (S, T, obs_dim), (S, T, act_dim) -> (M, S, T)."""
+        parts = []
+        with torch.no_grad():
+            for part in zip(torch.split(obs, SEGMENTS_AT_ONCE), torch.split(act, SEGMENTS_AT_ONCE), strict=True):
+                inputs = self.standardise(*(x.to(self.device).flatten(0, 1) for x in part))
+                steps = self.net(*(x.expand(self.n_members, *x.shape) for x in inputs))  # (M, S' * T)
+                parts.append(steps.reshape(self.n_members, *part[0].shape[:2]))
+        return torch.cat(parts, dim=1)
+
+    def normalise(self, obs: Tensor, act: Tensor) -> None:
+        """Recompute the normalisation over the steps of segments, features (S, T, obs_dim), (S, T, act_dim).
+
+        Call it whenever the members have changed. No segments leave it as it is.
+        """
+        if not len(obs):
+            return
+        raw = self.segment_rewards(obs, act).flatten(1).double()  # (M, N)
         std, mean = torch.std_mean(raw, dim=1, correction=0)
         std = torch.where(std < STD_FLOOR, torch.ones_like(std), std)  # a constant is not blown up to noise
         average = ((raw - mean[:, None]) / std[:, None]).mean(0)

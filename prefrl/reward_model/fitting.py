@@ -20,7 +20,6 @@ from prefrl.seeding import Stream
 
 L2_EVERY = 50  # minibatches between two looks at the validation loss
 L2_FACTOR = 1.2
-SUM_AT_ONCE = 64  # segments; memory is bounded, and what a part needs stays in the cache of the processor
 L2_MIN, L2_MAX = 1e-7, 1.0
 
 
@@ -113,7 +112,7 @@ class Fitter:
 
     def logits(self, data: PreferenceDataset) -> Tensor:
         """Difference of summed rewards of every comparison, by every member: (M, B)."""
-        sums = segment_sums(self.ensemble, data.obs, data.act)  # (M, S)
+        sums = self.ensemble.segment_rewards(data.obs, data.act).sum(-1)  # (M, S)
         pairs = torch.from_numpy(data.pairs).to(sums.device)
         return sums[:, pairs[:, 0]] - sums[:, pairs[:, 1]]
 
@@ -169,14 +168,3 @@ class Fitter:
                 _, _, i, name = key.split(".")
                 state.setdefault(int(i), {})[name] = value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
-
-
-def segment_sums(ensemble: RewardEnsemble, obs: Tensor, act: Tensor) -> Tensor:
-    """Sum of each member's reward over each segment: features (S, T, obs), (S, T, act) -> (M, S)."""
-    sums = []
-    with torch.no_grad():
-        for part in zip(torch.split(obs, SUM_AT_ONCE), torch.split(act, SUM_AT_ONCE), strict=True):
-            inputs = ensemble.standardise(*(x.to(ensemble.device).flatten(0, 1) for x in part))
-            steps = ensemble.net(*(x.expand(ensemble.n_members, *x.shape) for x in inputs))  # (M, S' * T)
-            sums.append(steps.reshape(ensemble.n_members, len(part[0]), -1).sum(-1))
-    return torch.cat(sums, dim=1)

@@ -126,13 +126,11 @@ class RewardRole:
             return False
         rows = tail(self.db, self.run.id, self.data.last_seq)
         self.data.extend(rows, load_segments(self.db, self.data.missing(rows)))
-        recent = self._segments(sorted(recent_segment_ids(self.db, self.run.id, self.query.pool)))
-        steps = stack_steps(recent[-self.config.reward.norm_segments :])
         if not self.version:
             first = recent_segment_ids(self.db, self.run.id, 10_000, source="initial")
             self.ensemble.set_input_statistics(*stack_steps(load_segments(self.db, first).values()))
         report = self.fitter.fit(self.data, n_steps)
-        self.ensemble.normalise(*steps)
+        self.ensemble.normalise(self.data.obs, self.data.act)
         metrics = {**dataclasses.asdict(report), "n_comparisons": len(self.data)}
         tensors = self.ensemble.to_tensors() | self.fitter.to_tensors()
         self.version = publish(

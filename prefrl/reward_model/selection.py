@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from prefrl.reward_model.ensemble import RewardEnsemble
-from prefrl.reward_model.fitting import segment_sums
 
 
 class Selector(Protocol):
@@ -46,7 +45,7 @@ def _unrank(flat: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray
 
 
 def _differences(ensemble: RewardEnsemble, obs: Tensor, act: Tensor, pairs: NDArray[np.int64]) -> Tensor:
-    sums = segment_sums(ensemble, obs, act)  # (M, S)
+    sums = ensemble.segment_rewards(obs, act).sum(-1)  # (M, S)
     return sums[:, pairs[:, 0]] - sums[:, pairs[:, 1]]  # (M, C)
 
 

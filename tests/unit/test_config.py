@@ -50,7 +50,6 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "reward.l2_high": [0.0, NAN, INF],
     "reward.dropout": [-0.1, 1.0, NAN],
     "reward.output_std": [0.0, NAN, INF],
-    "reward.norm_segments": [0],
     "query.candidate_factor": [0],
     "query.pool": [1],
     "query.segments_per_rollout": [0],

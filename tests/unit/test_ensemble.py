@@ -30,10 +30,15 @@ def _steps(n: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal([5.0, -1000.0, 0.0], [1.0, 300.0, 1e-3], (n, 3)), rng.uniform(-1, 1, (n, 2)).astype(np.float32)
 
 
+def _as_segments(obs: np.ndarray, act: np.ndarray) -> list[torch.Tensor]:
+    """Each step as a segment of its own, as features."""
+    return [torch.from_numpy(x)[:, None] for x in BOX.features(obs, act)]
+
+
 def _fitted(**settings: object) -> RewardEnsemble:
     ensemble = _ensemble(**settings)
     ensemble.set_input_statistics(*_steps())
-    ensemble.normalise(*_steps(seed=1))
+    ensemble.normalise(*_as_segments(*_steps(seed=1)))
     return ensemble
 
 
@@ -83,7 +88,7 @@ def test_inference_and_normalisation_never_change_the_input_statistics() -> None
     frozen = {k: v for k, v in _statistics(ensemble).items() if k.startswith(("obs", "act"))}
     obs, act = _steps(seed=2)
     ensemble.reward(obs * 50, act)
-    ensemble.normalise(obs * 50, act)
+    ensemble.normalise(*_as_segments(obs * 50, act))
     assert {k: v for k, v in _statistics(ensemble).items() if k.startswith(("obs", "act"))} == frozen
 
 
@@ -115,7 +120,7 @@ def test_members_are_normalised_apart_and_their_average_has_the_wanted_std(outpu
             ensemble.net.layers[-1].bias[m] += 7.0 * m
     ensemble.set_input_statistics(*_steps())
     obs, act = _steps(400, seed=1)
-    ensemble.normalise(obs, act)
+    ensemble.normalise(*_as_segments(obs, act))
     raw = ensemble.member_rewards(obs, act)
     normal = (raw - ensemble.member_mean[:, None]) / ensemble.member_std[:, None]
     torch.testing.assert_close(normal.mean(1), torch.zeros(n_members), atol=1e-3, rtol=0)
@@ -143,7 +148,7 @@ def test_normalisation_by_hand() -> None:
     ensemble = _ensemble(n_members=2)
     ensemble.net = _Constant(1.0, 10.0)
     obs, act = np.array([[1.0, 0, 0], [3.0, 0, 0]]), np.zeros((2, 2))
-    ensemble.normalise(obs, act)
+    ensemble.normalise(*_as_segments(obs, act))
     assert ensemble.member_mean.tolist() == [2.0, 20.0]
     assert ensemble.member_std.tolist() == [1.0, 10.0]
     assert ensemble.reward(obs, act).tolist() == [-1.0, 1.0]
@@ -155,7 +160,7 @@ def test_members_that_cancel_or_are_constant_are_not_blown_up(slopes: tuple[floa
     ensemble = _ensemble(n_members=2)
     ensemble.net = _Constant(*slopes)
     obs, act = np.array([[1.0, 0, 0], [3.0, 0, 0]]), np.zeros((2, 2))
-    ensemble.normalise(obs, act)
+    ensemble.normalise(*_as_segments(obs, act))
     assert np.abs(ensemble.reward(np.array([[2.5, 0, 0], [4.0, 0, 0]]), act)).max() < 100
 
 
@@ -163,8 +168,15 @@ def test_normalising_over_a_single_step_gives_no_huge_rewards() -> None:
     ensemble = _ensemble()
     ensemble.set_input_statistics(*_steps())
     obs, act = _steps(seed=1)
-    ensemble.normalise(obs[:1], act[:1])
+    ensemble.normalise(*_as_segments(obs[:1], act[:1]))
     assert np.abs(ensemble.reward(obs, act)).max() < 1e3
+
+
+def test_nothing_to_normalise_over_changes_nothing() -> None:
+    ensemble = _fitted()
+    before = _statistics(ensemble)
+    ensemble.normalise(torch.empty(0, 5, 3), torch.empty(0, 5, 2))
+    assert _statistics(ensemble) == before
 
 
 def test_saving_and_loading_keeps_every_bit_of_the_reward() -> None:
@@ -284,3 +296,12 @@ def test_a_new_ensemble_is_in_eval_mode_so_that_dropout_is_off() -> None:
     ensemble = _ensemble(dropout=0.5)
     assert not ensemble.training
     assert np.array_equal(ensemble.reward(*_steps()), ensemble.reward(*_steps()))
+
+
+def test_segments_are_rewarded_step_by_step_whatever_their_number() -> None:
+    ensemble = _fitted()
+    obs, act = _steps(3 * 130, seed=4)
+    features = [torch.from_numpy(x).reshape(130, 3, -1) for x in BOX.features(obs, act)]
+    rewards = ensemble.segment_rewards(*features)
+    assert rewards.shape == (3, 130, 3)
+    torch.testing.assert_close(rewards.flatten(1), ensemble.member_rewards(obs, act), rtol=1e-4, atol=1e-4)

@@ -15,7 +15,7 @@ from prefrl.errors import RewardError
 from prefrl.reward_model.bootstrap import bootstrap_weights
 from prefrl.reward_model.dataset import PreferenceDataset
 from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes, tensors_to_bytes
-from prefrl.reward_model.fitting import L2_EVERY, L2_FACTOR, L2_MAX, L2_MIN, Fitter, segment_sums
+from prefrl.reward_model.fitting import L2_EVERY, L2_FACTOR, L2_MAX, L2_MIN, Fitter
 from prefrl.reward_model.loss import preference_loss
 from prefrl.reward_model.spaces import Spaces
 from prefrl.types import Comparison, Preference, Segment
@@ -163,7 +163,7 @@ def test_logits_against_a_loop_over_segments() -> None:
     for i, (a, b) in enumerate(data.pairs):
         sums = [fitter.ensemble.member_rewards(data.obs[s].numpy(), data.act[s].numpy()).sum(1) for s in (a, b)]
         torch.testing.assert_close(z[:, i], sums[0] - sums[1], rtol=1e-4, atol=1e-5)
-    sums = segment_sums(fitter.ensemble, data.obs, data.act)
+    sums = fitter.ensemble.segment_rewards(data.obs, data.act).sum(-1)
     assert sums.shape == (3, len(data.obs))
 
 

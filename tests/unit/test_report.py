@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from prefrl.config import EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig, resolve, to_dict
 from prefrl.errors import PrefrlError, StoreError
@@ -65,7 +66,7 @@ def make_ensemble(scale: float = 1.0) -> RewardEnsemble:
     ensemble = RewardEnsemble(SPACES, config().reward, seed=3)
     ensemble.output_std = scale
     rng = np.random.default_rng(0)
-    ensemble.normalise(rng.normal(size=(64, 3)), rng.normal(size=(64, 1)))
+    ensemble.normalise(*(torch.from_numpy(rng.normal(size=(64, 1, n)).astype(np.float32)) for n in (3, 1)))
     return ensemble
 
 
