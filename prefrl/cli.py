@@ -11,23 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
-from prefrl.config import RunConfig, Setting, from_dict, load_toml, parse_value, settings
+from prefrl.config import from_dict
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
+from prefrl.flags import add_settings, config_from
 
 if TYPE_CHECKING:
+    from prefrl.run.people import PageOptions
     from prefrl.store.engine import Database
     from prefrl.store.runs import Run
 
 MODES = ("async", "lockstep")
 DEFAULT_DB = "sqlite:///runs/prefrl.db"
-SHORT = {
-    "labels": "label.budget",
-    "steps": "policy.steps",
-    "learner": "policy.learner",
-    "oracle": "label.oracle",
-    "selector": "query.selector",
-    "seed": "seed",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -61,7 +55,9 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--mode", choices=MODES, default="async", help="processes, or a single reproducible one")
     run.add_argument("--folder", type=Path, default=Path("runs"), help="where logs go (default: runs)")
     run.add_argument("--json", action="store_true", help="print the final status as JSON")
-    _add_settings(run)
+    run.add_argument("--human", action="store_true", help="people compare the clips, on a page that this opens")
+    _add_page_flags(run)
+    add_settings(run)
 
     resume = _verb(verbs, "resume", "go on with a run after any kind of end", _resume)
     resume.add_argument("name")
@@ -70,12 +66,19 @@ def build_parser() -> argparse.ArgumentParser:
     resume.add_argument("--mode", choices=MODES, default="async")
     resume.add_argument("--folder", type=Path, default=Path("runs"))
     resume.add_argument("--json", action="store_true", help="print the final status as JSON")
+    resume.add_argument("--human", action="store_true", help="open the labeling page of a run with people, too")
+    _add_page_flags(resume)
 
     worker = _verb(verbs, "worker", "be one role of a run, on this or another machine", _worker)
     worker.add_argument("name")
-    worker.add_argument("--role", required=True, help="rollout, reward or oracle")
+    worker.add_argument("--role", required=True, help="rollout, reward, oracle or renderer")
     worker.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     worker.add_argument("--log-dir", help="folder for TensorBoard files")
+
+    label = _verb(verbs, "label", "open the page on which people compare the clips of a run", _label)
+    label.add_argument("name")
+    label.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    _add_page_flags(label)
 
     status = _verb(verbs, "status", "what a run, or every run, is doing", _status)
     status.add_argument("name", nargs="?")
@@ -108,7 +111,8 @@ def build_parser() -> argparse.ArgumentParser:
     db = _verb(verbs, "db", "check or upgrade the database", _db)
     db.add_argument("action", choices=("check", "upgrade"))
 
-    _verb(verbs, "doctor", "find what is missing on this machine and say what to type", _doctor)
+    doctor = _verb(verbs, "doctor", "find what is missing on this machine and say what to type", _doctor)
+    doctor.add_argument("--human", action="store_true", help="people will label here: what that needs is not optional")
     return parser
 
 
@@ -125,54 +129,11 @@ def _verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser
     return parser
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    short = {full: name for name, full in SHORT.items()}
-    section = ""
-    group: Any = parser
-    for setting in settings():
-        head = setting.name.partition(".")[0]
-        if head != section:
-            section, group = head, parser.add_argument_group(f"settings: {head}")
-        flags = [f"--{setting.name}"]
-        if setting.name in short and short[setting.name] != setting.name:
-            flags.insert(0, f"--{short[setting.name]}")
-        default = "" if setting.default in (None, {}) else f" (default: {setting.default})"
-        text = (setting.help + default).replace("%", "%%")
-        group.add_argument(*flags, dest=setting.name, metavar=_metavar(setting), help=text)
-
-
-def _metavar(setting: Setting) -> str:
-    for kind, name in ((bool, "true|false"), (int, "N"), (float, "X"), (dict, "{key=value}")):
-        if (
-            setting.type == kind
-            or kind in getattr(setting.type, "__args__", ())
-            or (kind is dict and "dict" in str(setting.type))
-        ):
-            return name
-    return "NAME"
-
-
-def config_from(args: argparse.Namespace) -> RunConfig:
-    """Defaults < file < flags."""
-    values = load_toml(args.config) if args.config else {}
-    if args.task is not None:
-        if getattr(args, "env.id") not in (None, args.task):
-            raise ConfigError(f"the task is given twice: {args.task} and --env.id {getattr(args, 'env.id')}")
-        setattr(args, "env.id", args.task)
-    for setting in settings():
-        text = getattr(args, setting.name)
-        if text is None:
-            continue
-        section, _, key = setting.name.partition(".")
-        value = parse_value(setting, text)
-        if key:
-            inner = values.setdefault(section, {})
-            if not isinstance(inner, dict):
-                raise ConfigError(f"{args.config}: [{section}] must be a table of settings, not {inner!r}")
-            inner[key] = value
-        else:
-            values[section] = value
-    return from_dict(values)
+def _add_page_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("labeling page")
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    group.add_argument("--port", type=int, help="default: the first one from 8501 on that is free")
+    group.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
 
 
 def _open(args: argparse.Namespace, *, readonly: bool = False) -> Database:
@@ -188,12 +149,13 @@ def _run(args: argparse.Namespace) -> int:
 
     check_start(args.mode, config := config_from(args))
     check_folder(args.folder / (args.name or ""))
+    page = _page(args) if args.human else None
     config, versions = prepare(config)
     db = Database.create(args.db)
     try:
         name = args.name or free_name(db, f"{config.env.id.replace('/', '-')}-{config.seed}")
         run = new_run(db, name, config, versions)
-        return _start(args, db, run)
+        return _start(args, db, run, page)
     finally:
         db.close()
 
@@ -207,27 +169,43 @@ def _resume(args: argparse.Namespace) -> int:
         run = get_run(db, args.name)
         check_resume(db, run, args.mode, args.steps)
         check_folder(args.folder / run.name)
+        oracle = from_dict(run.config).label.oracle
+        if args.human and oracle != "none":
+            raise ConfigError(f"run {run.name!r} has the oracle {oracle!r} as annotator; resume it without --human")
+        page = _page(args) if args.human else None
         for change in check_versions(db, run):
             print(f"prefrl: {change}", file=sys.stderr)
         if args.steps is not None or args.labels is not None:
             run = extend(db, run, args.steps, args.labels)
-        return _start(args, db, run)
+        return _start(args, db, run, page)
     finally:
         db.close()
 
 
-def _start(args: argparse.Namespace, db: Database, run: Run) -> int:
+def _page(args: argparse.Namespace) -> PageOptions:
+    """Where the labeling page will be served; refuses what cannot work before anything else is done."""
+    from prefrl.run.people import PageOptions, can_show, check_page, free_port
+
+    check_page()
+    free_port(args.host, args.port)
+    return PageOptions(args.host, args.port, not args.no_browser and can_show())
+
+
+def _start(args: argparse.Namespace, db: Database, run: Run, page: PageOptions | None) -> int:
+    from prefrl.envs.tasks import has_true_reward
     from prefrl.run.start import start
 
-    done, status = start(db, args.db, run, args.mode, args.folder / run.name, to_stderr=args.json)
+    done, status = start(db, args.db, run, args.mode, args.folder / run.name, to_stderr=args.json, page=page)
     if args.json:
         print(json.dumps(status.to_dict(), indent=2))
     else:
         at = "" if args.db == os.environ.get("PREFRL_DB", DEFAULT_DB) else f" --db '{db.url}'"
         print(f"run {run.name} {'is done' if done else 'stopped'} after {status.env_steps:,} steps. Next:")
         if not done:
-            print(f"  prefrl resume {run.name}{at}     to go on")
-        print(f"  prefrl report {run.name}{at}     for plots\n  prefrl eval {run.name}{at}       for its true return")
+            print(f"  prefrl resume {run.name}{at}{' --human' if args.human else ''}     to go on")
+        print(f"  prefrl report {run.name}{at}     for plots")
+        if has_true_reward(status.task):
+            print(f"  prefrl eval {run.name}{at}       for its true return")
     return 0 if done else 130
 
 
@@ -241,6 +219,21 @@ def _worker(args: argparse.Namespace) -> int:
         if isinstance(error, FencedError):
             return FENCED
         return 2 if args.parent is None else UNREACHABLE  # a supervisor tries again, a person reads it
+    return 0
+
+
+def _label(args: argparse.Namespace) -> int:
+    from prefrl.run.people import PageOptions, can_show, check_labeling, serve_page
+
+    db = _open(args, readonly=True)
+    try:
+        hint = check_labeling(db, args.name)
+    finally:
+        db.close()
+    if hint and args.parent is None:
+        print(f"prefrl: {hint}", file=sys.stderr)
+    browser = not args.no_browser and (args.parent is not None or can_show())
+    serve_page(args.db, args.name, PageOptions(args.host, args.port, browser), args.parent)
     return 0
 
 
@@ -342,7 +335,7 @@ def _db(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     from prefrl.doctor import examine
 
-    findings = examine()
+    findings = examine(human=args.human)
     for finding in findings:
         print(finding)
     return 0 if all(f.ok for f in findings) else 1

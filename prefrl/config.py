@@ -28,6 +28,8 @@ LEARNERS = ("trpo", "a2c", "ppo")  # names of what ships with prefrl, for those 
 NETS = ("mlp",)
 SELECTORS = ("disagreement", "random")
 SCHEDULES = ("paper", "constant", "upfront")
+BUDGET = 700  # the paper's
+LEAST_LAG, AHEAD = 8, 8  # with people as annotators
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class EnvConfig:
     """The environment and how segments are cut from it."""
 
     id: str = "pendulum"
-    """Task (cheetah, hopper, walker, ant, swimmer, reacher, pendulum, double-pendulum) or any Gymnasium id."""
+    """Task (cheetah, hopper, walker, ant, swimmer, reacher, pendulum, double-pendulum; for people to teach:
+    backflip-hopper, one-leg-cheetah) or any Gymnasium id."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments for gymnasium.make."""
     horizon: int | None = None
@@ -134,8 +137,8 @@ class QueryConfig:
 class LabelConfig:
     """How many comparisons, when, and who gives them."""
 
-    budget: int = 700
-    """Comparisons of the whole run."""
+    budget: int | None = None
+    """Comparisons of the whole run; by default as many as the paper gave the task, which is 700 for most."""
     initial_fraction: float = 0.25
     """Share of the budget asked about the untrained policy (paper: 0.25)."""
     schedule: str = "paper"
@@ -146,8 +149,12 @@ class LabelConfig:
     """none (people), true-return, stochastic, mistake, skip, equal, myopic, or module:function."""
     oracle_kwargs: dict[str, Any] = field(default_factory=dict)
     """Parameters of the oracle, such as beta, epsilon, threshold, gamma."""
-    max_lag: int = 0
-    """Pause rollouts while the answers are this many behind the schedule; 0 never pauses."""
+    max_lag: int | None = None
+    """Pause rollouts while the answers are more than this many behind the schedule; 0 never pauses. By default 0 with
+    an oracle, and with people a fiftieth of the budget, at least 8."""
+    ahead: int | None = None
+    """Queries kept open ahead of the schedule, so that nobody waits for the next exchange; by default 0 with an oracle,
+    8 with people."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +203,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "label.initial_fraction": (0, 1),
     "label.tau": (0, _INF),
     "label.max_lag": (0, _INF),
+    "label.ahead": (0, _INF),
     "seed": (0, 2**32 - 1),
 }
 
@@ -349,6 +357,24 @@ def resolve_n_steps(policy: PolicyConfig) -> PolicyConfig:
     return dataclasses.replace(policy, n_steps=policy.n_steps or {"trpo": 512, "a2c": 5}.get(policy.learner, 1024))
 
 
+def resolve_label(label: LabelConfig, steps: int, comparisons: int | None = None) -> LabelConfig:
+    """Fill in the budget and what follows from it and from who answers.
+
+    A person answers a few times a minute and may go away: unless told otherwise the policy then waits, rather than
+    learn on without the comparisons that it was meant to have by then.
+    """
+    people = label.oracle == "none"
+    budget = label.budget or comparisons or BUDGET
+    max_lag, ahead = (max(LEAST_LAG, budget // 50), AHEAD) if people else (0, 0)
+    return dataclasses.replace(
+        label,
+        budget=budget,
+        tau=label.tau or max(1, steps // 10),
+        max_lag=max_lag if label.max_lag is None else label.max_lag,
+        ahead=ahead if label.ahead is None else label.ahead,
+    )
+
+
 def resolve(config: RunConfig) -> RunConfig:
     """Fill in what the task and learner decide, so that a run's stored settings are complete."""
     from prefrl.envs.tasks import find_task
@@ -363,6 +389,6 @@ def resolve(config: RunConfig) -> RunConfig:
     if task is not None and policy.learner == "trpo" and "ent_coef" not in policy.kwargs:
         policy = dataclasses.replace(policy, kwargs={**policy.kwargs, "ent_coef": task.entropy})
     env = dataclasses.replace(env, segment_steps=env.segment_steps or 25)
-    label = dataclasses.replace(config.label, tau=config.label.tau or max(1, config.policy.steps // 10))
+    label = resolve_label(config.label, config.policy.steps, task.comparisons if task else None)
     query = dataclasses.replace(config.query, max_age=config.query.max_age or max(1, config.policy.steps // 10))
     return dataclasses.replace(config, env=env, policy=policy, label=label, query=query)

@@ -16,7 +16,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from glob import glob
@@ -43,8 +43,11 @@ DEPENDENCIES = {
     "tensorboard": "2.19",
     "torch": "2.6",
 }
+APP = "pip install 'prefrl[app]'"
+HUMAN = ("av", "streamlit")  # what people need who compare clips
 OPTIONAL = {
-    "streamlit": ("the labeling app", "pip install 'prefrl[app]'"),
+    "av": ("the clips that people compare", APP),
+    "streamlit": ("the labeling page", APP),
     "ale-py": ("Atari", "pip install 'prefrl[atari]'"),
     "psycopg": ("PostgreSQL", "pip install 'prefrl[postgres]'"),
 }
@@ -73,6 +76,14 @@ frame = renderer.render()
 renderer.close()
 assert frame.shape == (64, 64, 3) and frame.any(), "the frame is black"
 """
+VIDEO = """
+import av
+codec = av.CodecContext.create("libx264", "w")
+codec.width, codec.height, codec.pix_fmt, codec.time_base = 64, 64, "yuv420p", "1/30"
+picture = av.VideoFrame(64, 64, "yuv420p")
+picture.pts, picture.time_base = 0, codec.time_base
+assert sum(len(bytes(packet)) for packet in [*codec.encode(picture), *codec.encode(None)]), "the clip is empty"
+"""
 TORCH = """
 import torch
 assert float((torch.ones(8, 8) @ torch.ones(8, 8)).sum()) == 512
@@ -89,6 +100,7 @@ CHILDREN: dict[str, tuple[str, str | None, str]] = {
     ),
     "mujoco": (PHYSICS, "disabled", "pip install --force-reinstall mujoco"),
     "gymnasium": ("import gymnasium", None, "pip install --force-reinstall gymnasium"),
+    "av": (VIDEO, None, "pip install --force-reinstall av"),
     **{f"render {name}": (RENDER, name, GL_PACKAGES) for name in BACKENDS},
 }
 
@@ -121,22 +133,24 @@ class Trial:
     output: str = ""
 
 
-def examine() -> list[Finding]:
-    """Looks at everything; takes seconds."""
-    with ThreadPoolExecutor(len(CHILDREN) + 1) as pool:
+def examine(*, human: bool = False) -> list[Finding]:
+    """Looks at everything; takes seconds.
+
+    Args:
+        human: Whether people will compare clips here: what they need is then not optional.
+    """
+    with ThreadPoolExecutor(len(CHILDREN)) as pool:
         trials = {name: pool.submit(try_out, code, gl) for name, (code, gl, _) in CHILDREN.items()}
-        encoders = pool.submit(find_ffmpeg)
         findings = [find_python(), *(find_distribution(*wanted) for wanted in DEPENDENCIES.items())]
         findings += [
             find_sqlite(),
             find_disk(RUNS),
             find_file_system(os.environ.get("PREFRL_DB")),
-            *find_optional(),
+            *find_optional(HUMAN if human else ()),
             find_postgresql(),
         ]
         found = {name: trial.result() for name, trial in trials.items()}
-        findings.append(encoders.result())
-    installed = {finding.name for finding in findings if finding.ok}
+    installed = {finding.name for finding in findings if finding.ok and _version(finding.name) is not None}
     # what is not there at all has been said
     ran = {name: trial for name, trial in found.items() if name.removeprefix("render ") in (*installed, *BACKENDS)}
     findings += [find_import(name, trial) for name, trial in ran.items() if not name.startswith("render ")]
@@ -169,13 +183,14 @@ def find_distribution(name: str, oldest: str) -> Finding:
     return Finding(name, True, f"{name} {version}")
 
 
-def find_optional() -> list[Finding]:
-    """Packages that only some uses need."""
+def find_optional(needed: Sequence[str] = ()) -> list[Finding]:
+    """Packages that only some uses need; ``needed`` names those that this one does."""
     findings = []
     for name, (purpose, mend) in OPTIONAL.items():
         version = _version(name)
         if version is None:
-            findings.append(Finding(name, True, f"{name} is not installed (optional, for {purpose})", mend))
+            how = "needed" if name in needed else "optional"
+            findings.append(Finding(name, name not in needed, f"{name} is not installed ({how} for {purpose})", mend))
         else:
             findings.append(Finding(name, True, f"{name} {version}"))
     return findings
@@ -183,7 +198,9 @@ def find_optional() -> list[Finding]:
 
 def find_import(name: str, trial: Trial) -> Finding:
     """Whether a package does in a child process what it is for."""
-    doing = {"mujoco": "MuJoCo physics steps", "torch": "torch computes"}.get(name, f"{name} can be imported")
+    doing = {"mujoco": "MuJoCo physics steps", "torch": "torch computes", "av": "av encodes H.264"}.get(
+        name, f"{name} can be imported"
+    )
     if trial.error:
         return Finding(f"{name} works", False, f"{name} does not work ({trial.error})", CHILDREN[name][2])
     return Finding(f"{name} works", True, doing)
@@ -225,19 +242,6 @@ def find_postgresql() -> Finding:
         message = "no PostgreSQL server on this machine (optional, for many people or machines)"
         return Finding("postgresql", True, message, "sudo apt-get install -y postgresql")
     return Finding("postgresql", True, f"PostgreSQL server {binary}")
-
-
-def find_ffmpeg() -> Finding:
-    """Ffmpeg with an H.264 encoder, which the clips of the labeling app need."""
-    name, mend = "ffmpeg", "sudo apt-get install -y ffmpeg"
-    binary = shutil.which("ffmpeg")
-    if binary is None:
-        return Finding(name, True, "ffmpeg is not installed (optional, for the clips of the labeling app)", mend)
-    trial = _run([binary, "-hide_banner", "-encoders"], dict(os.environ))
-    if trial.error or "libx264" not in trial.output:
-        what = trial.error or "it has no libx264"
-        return Finding(name, True, f"{binary} cannot encode H.264 ({what}; optional, for the labeling app)", mend)
-    return Finding(name, True, f"{binary} with libx264")
 
 
 def find_disk(folder: Path) -> Finding:

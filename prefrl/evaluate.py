@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from prefrl.config import from_dict
+from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import ConfigError, StoreError
 from prefrl.seeding import Stream, seed_for
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
@@ -47,7 +48,7 @@ def evaluate(
         deterministic: The most likely action, or sampled ones.
 
     Raises:
-        ConfigError: Fewer than one episode.
+        ConfigError: Fewer than one episode, or a task that has no true reward.
         StoreError: No such run or checkpoint.
     """
     from prefrl.rollout import checkpoint as packing
@@ -58,9 +59,14 @@ def evaluate(
     if episodes < 1:
         raise ConfigError(f"--episodes must be at least 1, not {episodes}")
     run = get_run(db, run_name)
+    config = from_dict(run.config)
+    if not has_true_reward(config.env.id):
+        raise ConfigError(
+            f"{config.env.id} has no true reward, so the policies of run {run_name!r} have no true return; "
+            f"`prefrl report {run_name}` shows how its reward model fits the comparisons"
+        )
     if not list_checkpoints(db, run.id):
         raise StoreError(f"run {run_name!r} has no checkpoint yet; it writes its first when learning starts")
-    config = from_dict(run.config)
     stored, payload = load_checkpoint(db, run.id, checkpoint_id)
     seed = seed_for(config.seed, Stream.EVALUATION, 0)
     raw = make_venv(config.env, 1, seed)

@@ -90,11 +90,14 @@ def double_pendulum_reward(env: Any, info: dict[str, Any]) -> float:
     return float(10.0 - distance_penalty - velocity_penalty + 10.0 * (z - 1.0))
 
 
+def no_reward(env: Any, info: dict[str, Any]) -> float:
+    """Back-flips and running on one leg: nobody has a formula, so 0."""
+    return 0.0
+
+
 def cheetah(**kwargs: Any) -> AnyEnv:
     """Build ``prefrl/Cheetah-v0``; keyword arguments go to Gymnasium's HalfCheetah."""
-    with _without_mass_warning():
-        env = HalfCheetahEnv(**{"ctrl_cost_weight": 0.0, **kwargs})
-    return PaperReward(env, forward_reward)
+    return PaperReward(_half_cheetah(kwargs), forward_reward)
 
 
 def hopper(**kwargs: Any) -> AnyEnv:
@@ -131,6 +134,21 @@ def pendulum(**kwargs: Any) -> AnyEnv:
 def double_pendulum(**kwargs: Any) -> AnyEnv:
     """Build ``prefrl/DoublePendulum-v0``; keyword arguments go to Gymnasium's InvertedDoublePendulum."""
     return PaperReward(InvertedDoublePendulumEnv(**kwargs), double_pendulum_reward)
+
+
+def backflip_hopper(**kwargs: Any) -> AnyEnv:
+    """Build ``prefrl/BackflipHopper-v0``; keyword arguments go to Gymnasium's Hopper."""
+    return PaperReward(HopperEnv(**_ENDLESS | kwargs), no_reward)
+
+
+def one_leg_cheetah(**kwargs: Any) -> AnyEnv:
+    """Build ``prefrl/OneLegCheetah-v0``; keyword arguments go to Gymnasium's HalfCheetah."""
+    return PaperReward(_half_cheetah(kwargs), no_reward)
+
+
+def _half_cheetah(kwargs: dict[str, Any]) -> AnyEnv:
+    with _without_mass_warning():
+        return HalfCheetahEnv(**{"ctrl_cost_weight": 0.0, **kwargs})
 
 
 _ENDLESS: dict[str, Any] = {"terminate_when_unhealthy": False, "ctrl_cost_weight": 0.0}

@@ -1,4 +1,4 @@
-"""The eight MuJoCo tasks of the paper as plain data: ids, lengths, speeds, instructions, cameras."""
+"""The MuJoCo tasks of the paper as plain data: ids, lengths, speeds, instructions, cameras."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """One task of the paper (section 3.1.1 and appendix A.1).
+    """One task of the paper (sections 3.1.1 and 3.2, appendix A.1).
 
     Attributes:
         name: What people type, e.g. ``hopper``.
@@ -20,6 +20,9 @@ class Task:
         entropy: Coefficient of the policy's entropy bonus while it learns from the predicted reward.
         instructions: What an annotator is asked to look for, and what breaks a tie.
         camera: Keyword arguments given to the environment when it draws.
+        true_reward: False for a behaviour that nobody has a formula for: only people can teach it, and its
+            environment's reward is always 0.
+        comparisons: How many it was taught with where that differs from the other tasks' 700, or None.
     """
 
     name: str
@@ -30,6 +33,8 @@ class Task:
     entropy: float = 0.01
     instructions: str = ""
     camera: dict[str, Any] = field(default_factory=dict, hash=False)
+    true_reward: bool = True
+    comparisons: int | None = None
 
 
 _TRACK = {"camera_name": "track"}  # follows the body; the default view of these models stays behind
@@ -40,6 +45,17 @@ def _side_view(distance: float, z: float, elevation: float = -10.0) -> dict[str,
     config = {"distance": distance, "lookat": (0.0, 0.0, z), "azimuth": 90.0, "elevation": elevation}
     return {"default_camera_config": config}
 
+
+# wide enough for a body that turns over in the air, and level, so that the height of a jump is seen
+_JUMPS = {
+    "default_camera_config": {
+        "trackbodyid": 1,
+        "distance": 3.6,
+        "lookat": (0.0, 0.0, 1.0),
+        "azimuth": 90.0,
+        "elevation": -5.0,
+    }
+}
 
 _ALL = (
     Task(
@@ -123,6 +139,32 @@ _ALL = (
         "Standing steadily beats going up and down.",
         camera=_side_view(distance=5.5, z=0.0),
     ),
+    # The paper prints no instructions for its two novel behaviours, since its authors compared the clips themselves;
+    # their speeds and the hopper's horizon are our choice.
+    Task(
+        name="backflip-hopper",
+        env_id="prefrl/BackflipHopper-v0",
+        horizon=300,
+        segment_steps=90,  # 0.72 s of the simulator, shown at half its speed: a whole flip fits in
+        fps=60,
+        instructions="Prefer the clip in which the hopper turns further backwards in the air, head over heels. "
+        "A flip that lands upright beats one that ends in a fall; standing still beats lying on the floor.",
+        camera=_JUMPS,
+        true_reward=False,
+        comparisons=900,
+    ),
+    Task(
+        name="one-leg-cheetah",
+        env_id="prefrl/OneLegCheetah-v0",
+        horizon=1000,
+        segment_steps=30,
+        fps=20,
+        instructions="Prefer the clip in which the cheetah moves further to the right on one leg, the other foot off "
+        "the floor. If about equal, prefer the one that keeps the other leg higher.",
+        camera=_TRACK,
+        true_reward=False,
+        comparisons=800,
+    ),
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
@@ -131,3 +173,9 @@ TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 def find_task(name: str) -> Task | None:
     """Return the task of that name or Gymnasium id, or None where there is none."""
     return TASKS.get(name) or next((task for task in _ALL if task.env_id == name), None)
+
+
+def has_true_reward(env_id: str) -> bool:
+    """Whether an environment, named as for :func:`prefrl.envs.make.make_env`, has a reward that means anything."""
+    task = find_task(env_id.rpartition(":")[2])
+    return task is None or task.true_reward

@@ -30,6 +30,7 @@ class OracleRole:
     def __init__(self, db: Database, run: Run) -> None:
         config = from_dict(run.config)
         self.db, self.run, self.label, self.seed = db, run, config.label, config.seed
+        self.env = config.env
         self.teacher, self.parameters = make_teacher(self.label.oracle, self.label.oracle_kwargs)
         self.annotator = f"oracle:{self.label.oracle}"
         self._spread: float | None = None
@@ -44,7 +45,7 @@ class OracleRole:
         leases = leases or lease(self.db, self.run.id, self.annotator, n=BATCH, rng=sides)
         if not leases:
             return False
-        rewards = true_rewards(self.db, sorted({i for le in leases for i in (le.segment_1, le.segment_2)}))
+        rewards = self._rewards(sorted({i for le in leases for i in (le.segment_1, le.segment_2)}))
         stats = self._statistics()
         answer(self.db, [self._answer(le, rewards, stats) for le in leases])
         return True
@@ -67,9 +68,16 @@ class OracleRole:
             detail=detail,
         )
 
+    def _rewards(self, ids: list[int]) -> dict[int, np.ndarray]:
+        found = true_rewards(self.db, ids)
+        if found:
+            return found
+        assert self.env.segment_steps is not None, "the configuration is resolved before a run starts"
+        return dict.fromkeys(ids, np.zeros(self.env.segment_steps))  # none at all: a plug-in judges by something else
+
     def _statistics(self) -> ReturnStatistics:
         if self._spread is None:
             first = true_returns(self.db, recent_segment_ids(self.db, self.run.id, 10_000, source="initial"))
             self._spread = float(np.std(list(first.values()))) if first else 1.0
         recent = true_returns(self.db, recent_segment_ids(self.db, self.run.id, RECENT))
-        return ReturnStatistics(self._spread, float(np.mean(list(recent.values()))))
+        return ReturnStatistics(self._spread, float(np.mean(list(recent.values()) or [0.0])))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefrl.config import RunConfig, from_dict
+from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import PrefrlError
 from prefrl.report.quality import Quality, measure
 from prefrl.reward_model.schedule import n_scheduled
@@ -65,6 +66,11 @@ class Facts:
     def learned(self) -> bool:
         """False for a run on the environment's own reward."""
         return self.config.reward.source == "learned"
+
+    @property
+    def truthful(self) -> bool:
+        """False for a task that only people can teach, whose reward means nothing."""
+        return has_true_reward(self.config.env.id)
 
     @property
     def end(self) -> int:

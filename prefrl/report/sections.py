@@ -25,6 +25,10 @@ from prefrl.report.quality import N_NEAREST
 from prefrl.types import Preference
 
 NO_VERSION = "There is no reward version yet: the first one is fitted when the initial comparisons have been answered."
+NO_TRUTH = (
+    "This task has no true reward: nobody has a formula for it, which is why people teach it. Look at what the policy "
+    "does, and at how well the reward model predicts answers that it was not fitted to."
+)
 SHOWN = (Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.INCOMPARABLE)
 
 
@@ -72,8 +76,12 @@ def performance(facts: Facts) -> str:
         "learned_return": (
             "Learned return",
             charts.ORANGE,
-            "Mean return of the last episodes by the learned reward, whose scale moves with every version: "
-            "if it rises while the true return falls, the policy exploits the reward's mistakes.",
+            "Mean return of the last episodes by the learned reward, whose scale moves with every version"
+            + (
+                ": if it rises while the true return falls, the policy exploits the reward's mistakes."
+                if facts.truthful
+                else "."
+            ),
         ),
     }
     parts = []
@@ -81,7 +89,9 @@ def performance(facts: Facts) -> str:
         if name == "learned_return" and not facts.learned:
             continue
         series = facts.metrics.get(name)
-        if series is None or not np.isfinite(series.values).any():
+        if name == "true_return" and not facts.truthful:
+            parts.append(missing(title, NO_TRUTH))
+        elif series is None or not np.isfinite(series.values).any():
             parts.append(missing(title, "Nothing was measured yet: it starts with the first episodes that end."))
         else:
             svg = charts.returns(name.replace("_", "-"), series, end, versions, colour, "return of an episode")
@@ -92,6 +102,8 @@ def performance(facts: Facts) -> str:
 def agreement(facts: Facts) -> str:
     """Rank correlation of learned and true reward."""
     title = "Learned and true reward"
+    if not facts.truthful:
+        return section(title, missing("Rank correlation", NO_TRUTH))
     if facts.quality is None:
         return section(title, missing("Rank correlation", facts.quality_problem or NO_VERSION))
     agreements = facts.quality.agreements

@@ -13,15 +13,24 @@ from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
 from prefrl.reward_model.published import new_ensemble
-from prefrl.reward_model.schedule import n_initial, n_scheduled
+from prefrl.reward_model.schedule import budget_of, n_initial, n_scheduled
 from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, draw_candidates
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for
+from prefrl.store.clips import clip_states
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_metrics
-from prefrl.store.queue import asked_pairs, counts, expire, propose
+from prefrl.store.queue import (
+    asked_pairs,
+    counts,
+    expire,
+    expire_skipped,
+    expire_undrawable,
+    propose,
+    still_answering,
+)
 from prefrl.store.retention import milestones
 from prefrl.store.rewards import load_reward, newest_version, prune_rewards, publish, reward_versions
 from prefrl.store.runs import Run
@@ -43,6 +52,7 @@ class RewardRole:
     def __init__(self, db: Database, run: Run) -> None:
         self.db, self.run, self.config = db, run, from_dict(run.config)
         self.label, self.query = self.config.label, self.config.query
+        self.people = self.label.oracle == "none"
         self.spaces = Spaces.from_dict(run.versions["spaces"])
         assert self.config.env.segment_steps is not None
         self.data = PreferenceDataset(self.spaces, self.config.env.segment_steps)
@@ -84,17 +94,16 @@ class RewardRole:
     def _propose(self, env_steps: int) -> bool:
         if env_steps < self.start:
             return False
-        learned, total = env_steps - self.start, self.config.policy.steps - self.start
         if env_steps != self._expired_at:
             expire(self.db, self.run.id, before_env_steps=env_steps - self.query.max_age)
             self._expired_at = env_steps
+        if self.people:
+            expire_undrawable(self.db, self.run.id)
         state = counts(self.db, self.run.id)
-        waiting = state["proposed"] + state["leased"] + state["skipped"]
-        n = n_scheduled(self.label, learned, total) - n_counted(self.db, self.run.id) - waiting
+        n = self._missing(env_steps, state)
         if n <= 0:
             return False
-        pool = self.query.pool if self.version else 2 * n_initial(self.label)
-        ids = sorted(recent_segment_ids(self.db, self.run.id, pool))
+        ids = self._askable()
         segments = self._segments(ids)
         place = {id_: i for i, id_ in enumerate(ids)}
         asked = {
@@ -112,6 +121,27 @@ class RewardRole:
         pairs = [(ids[a], ids[b]) for a, b in chosen.tolist()]
         propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
         return True
+
+    def _missing(self, env_steps: int, state: dict[str, int]) -> int:
+        """How many queries to ask now, so that all that are open, answered, reach what is due."""
+        due = n_scheduled(self.label, env_steps - self.start, self.config.policy.steps - self.start)
+        due = min(due + (self.label.ahead or 0), budget_of(self.label))
+        asked = n_counted(self.db, self.run.id) + state["proposed"] + state["leased"]
+        if not self.people:
+            return due - asked - state["skipped"]
+        # a person who skips one wants another; those skipped count again where they could exceed the budget
+        if due > asked and due + state["skipped"] > budget_of(self.label):
+            expire_skipped(self.db, self.run.id)
+        return due - asked
+
+    def _askable(self) -> list[int]:
+        """The segments to make pairs of; with people none whose clip could not be drawn."""
+        pool = self.query.pool if self.version else 2 * n_initial(self.label)
+        ids = sorted(recent_segment_ids(self.db, self.run.id, pool))
+        if not self.people:
+            return ids
+        clips = clip_states(self.db, ids)
+        return [i for i in ids if i not in clips or clips[i].state != "failed"]
 
     def _selector(self) -> Selector:
         if not self.version:  # an unfitted ensemble disagrees about nothing that matters
@@ -166,7 +196,9 @@ class RewardRole:
         return bool(tail(self.db, self.run.id, self.last_seq, limit=1))
 
     def _answers_coming(self) -> bool:
-        """Whether a living oracle is about to answer; people may take their time, or never come."""
+        """Whether a living oracle, or people who are at it, are about to answer; others may never come."""
+        if self.people:
+            return still_answering(self.db, self.run.id)
         state = counts(self.db, self.run.id)
         return state["proposed"] + state["leased"] > 0 and "oracle" in present_roles(self.db, self.run.id)
 

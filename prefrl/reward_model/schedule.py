@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 
-from prefrl.config import LabelConfig
+from prefrl.config import BUDGET, LabelConfig
+
+
+def budget_of(label: LabelConfig) -> int:
+    """Comparisons of the whole run."""
+    return label.budget or BUDGET
 
 
 def n_initial(label: LabelConfig) -> int:
     """Comparisons asked about the untrained policy, before any learning."""
+    budget = budget_of(label)
     if label.schedule == "upfront":
-        return label.budget
-    return max(1, min(label.budget, round(label.initial_fraction * label.budget)))
+        return budget
+    return max(1, min(budget, round(label.initial_fraction * budget)))
 
 
 def n_scheduled(label: LabelConfig, env_steps: int, total_steps: int) -> int:
@@ -26,10 +32,10 @@ def n_scheduled(label: LabelConfig, env_steps: int, total_steps: int) -> int:
         env_steps: Agent steps so far (T).
         total_steps: Agent steps of the whole run (T_end).
     """
-    first, rest = n_initial(label), label.budget - n_initial(label)
+    budget, first = budget_of(label), n_initial(label)
     if label.schedule == "upfront" or total_steps <= 0:  # a run may end with its untrained policy
-        return label.budget
+        return budget
     done = min(1.0, env_steps / total_steps)
     if label.schedule == "paper":
         done = math.log1p(done * total_steps / label.tau) / math.log1p(total_steps / label.tau)
-    return first + math.floor(rest * done + 1e-9)
+    return first + math.floor((budget - first) * done + 1e-9)

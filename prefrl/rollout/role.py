@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from prefrl.config import EnvConfig, RunConfig, from_dict
 from prefrl.envs.make import make_env
+from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import EnvError
 from prefrl.reward_model.published import PublishedReward
 from prefrl.reward_model.schedule import n_initial, n_scheduled
@@ -84,6 +85,7 @@ class RolloutRole:
         policy, env = self.config.policy, self.config.env
         assert env.segment_steps is not None, "the configuration is resolved before a run starts"
         self.learned = self.config.reward.source == "learned"
+        self.truthful = has_true_reward(env.id)  # or there is nothing to tell about it
         self.start, self.sync = learning_starts(self.config), sync_steps(policy)
         stored = list_checkpoints(db, run.id)
         self.resumed_at = stored[-1].env_steps if stored else 0
@@ -163,11 +165,11 @@ class RolloutRole:
         )
 
     def store_segments(self, n: int, source: str) -> int:
-        """Cut segments from the newest steps and write them, the true returns apart; returns how many there were."""
+        """Cut segments from the newest steps and write them, any true returns apart; returns how many there were."""
         steps = self.model.num_timesteps
         rng = rng_for(self.config.seed, Stream.SEGMENTS, steps)
         segments, truths = self.recorder.cut(n, rng, env_steps=steps, source=source)
-        add_segments(self.db, self.run.id, segments, truths)
+        add_segments(self.db, self.run.id, segments, truths if self.truthful else None)
         prune_segments(self.db, self.run.id, keep=4 * max(self.config.query.pool, 2 * n_initial(self.config.label)))
         return len(segments)
 
@@ -182,12 +184,13 @@ class RolloutRole:
 
     def late_answers(self) -> str:
         """Whether the policy must wait for answers: how many are missing, in words, or an empty string."""
-        if not self.config.label.max_lag:
+        max_lag = self.config.label.max_lag
+        if not max_lag:
             return ""
         learned = max(0, self.model.num_timesteps - self.start)  # a longer run may have a later start
         total = self.config.policy.steps - self.start
         lag = n_scheduled(self.config.label, learned, total) - n_counted(self.db, self.run.id)
-        return f"{lag} answers behind the schedule" if lag > self.config.label.max_lag else ""
+        return f"{lag} answers behind the schedule" if lag > max_lag else ""
 
     def late_reward(self) -> str:
         """Whether the policy must wait for a reward version: how old the newest is, in words, or an empty string."""
@@ -240,7 +243,7 @@ class Exchange(BaseCallback):
         role = self.role
         truths = role.recorder.episode_returns if role.learned else [e["r"] for e in self.model.ep_info_buffer or []]
         values = {}
-        if truths:
+        if truths and role.truthful:
             values["true_return"] = float(np.mean(truths[-RECENT_EPISODES:]))
         if role.learned and self.model.ep_info_buffer:
             learned = [e["r"] for e in list(self.model.ep_info_buffer)[-RECENT_EPISODES:]]

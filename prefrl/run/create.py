@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from prefrl.config import LEARNERS, NETS, SELECTORS, RunConfig, from_dict, resolve, to_dict
+from prefrl.config import LEARNERS, NETS, SELECTORS, RunConfig, from_dict, resolve, resolve_label, to_dict
 from prefrl.envs.make import env_versions, make_env, probe_env
-from prefrl.errors import ConfigError
+from prefrl.envs.tasks import has_true_reward
+from prefrl.errors import ConfigError, EnvError
 from prefrl.registry import find
+from prefrl.reward_model.schedule import budget_of
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import rollout_size
 from prefrl.run.status import live_roles
@@ -46,6 +48,7 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
 
     custom = bool(config.policy.kwargs)  # before the task adds its own
     config = resolve(config)
+    check_truth(config)
     env = config.env
     probe_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs, seed=config.seed)
     found, horizon = _look(config)
@@ -55,6 +58,8 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         )
     if config.label.oracle != "none":
         make_teacher(config.label.oracle, config.label.oracle_kwargs)
+    elif config.reward.source == "learned":
+        _try_drawing(config)
     # what ships with prefrl and is given no settings of its own needs no trial, and torch two seconds to import
     if config.query.selector not in SELECTORS:
         _try_selector(config.query.selector)
@@ -65,6 +70,41 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         _try_learner(config)
     versions = {**env_versions(env.id, env.kwargs), "spaces": found.to_dict()}
     return config, versions
+
+
+def check_truth(config: RunConfig) -> None:
+    """Refuse to learn from, or to ask an oracle about, a true reward that the task does not have.
+
+    Raises:
+        ConfigError: Says what to use instead.
+    """
+    from prefrl.oracle.teachers import TEACHERS
+
+    env, oracle = config.env.id, config.label.oracle
+    if has_true_reward(env):
+        return
+    if config.reward.source == "true":
+        raise ConfigError(
+            f"reward.source is true, but {env} has no true reward: only people can teach it; use --human instead"
+        )
+    if oracle in TEACHERS:
+        raise ConfigError(
+            f"the oracle {oracle!r} compares true rewards, but {env} has none: only people can teach it; use --human"
+        )
+
+
+def _try_drawing(config: RunConfig) -> None:
+    """Whether people will have anything to look at; OpenGL itself is for the renderer to try, maybe elsewhere.
+
+    Raises:
+        EnvError: The environment draws no pictures, or keeps no state to draw them from later.
+    """
+    env = make_env(config.env.id, kwargs=config.env.kwargs, render_mode="rgb_array")
+    try:
+        if "state" not in env.reset(seed=config.seed)[1]:
+            raise EnvError(f"{config.env.id} keeps no state to draw clips from, so people cannot compare its behaviour")
+    finally:
+        env.close()
 
 
 def _try_selector(name: str) -> None:
@@ -180,21 +220,28 @@ def check_folder(folder: Path) -> None:
 def extend(db: Database, run: Run, steps: int | None, labels: int | None) -> Run:
     """Give a run a new total of agent steps, of comparisons, or of both.
 
-    What was a tenth of the old run (tau, the age at which queries expire) becomes a tenth of the new one.
+    What was a tenth of the old run (tau, the age at which queries expire) becomes a tenth of the new one; how far
+    people may be behind follows the budget.
 
     Raises:
         ConfigError: Less than the run has already.
     """
     config = from_dict(run.config)
-    for flag, new, old in (("--steps", steps, config.policy.steps), ("--labels", labels, config.label.budget)):
+    for flag, new, old in (("--steps", steps, config.policy.steps), ("--labels", labels, budget_of(config.label))):
         if new is not None and new < old:
             raise ConfigError(f"{flag} {new} is less than run {run.name!r}'s total of {old}")
     tenth, total = max(1, config.policy.steps // 10), steps or config.policy.steps
     label, query = config.label, config.query
+    usual = resolve_label(dataclasses.replace(label, max_lag=None), config.policy.steps)
     longer = dataclasses.replace(
         config,
         policy=dataclasses.replace(config.policy, steps=total),
-        label=dataclasses.replace(label, budget=labels or label.budget, tau=0 if label.tau == tenth else label.tau),
+        label=dataclasses.replace(
+            label,
+            budget=labels or label.budget,
+            tau=0 if label.tau == tenth else label.tau,
+            max_lag=None if label.max_lag == usual.max_lag else label.max_lag,
+        ),
         query=dataclasses.replace(query, max_age=0 if query.max_age == tenth else query.max_age),
     )
     return update_config(db, run.id, to_dict(resolve(longer)))

@@ -6,12 +6,22 @@ import signal
 from pathlib import Path
 from types import FrameType
 
+from prefrl.run.people import Page, PageOptions
 from prefrl.run.status import Status, read_status
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run
 
 
-def start(db: Database, url: str, run: Run, mode: str, folder: Path, *, to_stderr: bool = False) -> tuple[bool, Status]:
+def start(
+    db: Database,
+    url: str,
+    run: Run,
+    mode: str,
+    folder: Path,
+    *,
+    to_stderr: bool = False,
+    page: PageOptions | None = None,
+) -> tuple[bool, Status]:
     """Run to the end, or until the user stops it.
 
     Args:
@@ -21,6 +31,7 @@ def start(db: Database, url: str, run: Run, mode: str, folder: Path, *, to_stder
         mode: ``async`` (supervised processes) or ``lockstep`` (this process alone).
         folder: For logs and TensorBoard files.
         to_stderr: Show the progress there, and leave standard output alone.
+        page: Where to serve the labeling page meanwhile (async only), or None for no page.
 
     Returns:
         Whether it reached its end, and its status.
@@ -36,7 +47,8 @@ def start(db: Database, url: str, run: Run, mode: str, folder: Path, *, to_stder
         from prefrl.run.view import View
 
         with View(Console(stderr=to_stderr)) as view:
-            done = Supervisor(db, url, run, folder, view).supervise()
+            labeling = Page(url, run.name, folder, page) if page else None
+            done = Supervisor(db, url, run, folder, view, labeling).supervise()
     return done, read_status(db, run.name)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from prefrl.config import from_dict
-from prefrl.reward_model.schedule import n_scheduled
+from prefrl.reward_model.schedule import budget_of, n_scheduled
 from prefrl.rollout.pace import learning_starts
+from prefrl.store.clips import clip_counts
 from prefrl.store.comparisons import n_counted
 from prefrl.store.engine import Database
 from prefrl.store.metrics import events, latest_metrics
@@ -39,7 +40,11 @@ class RoleStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """A run at one moment; ``to_dict`` is what ``prefrl status --json`` prints."""
+    """A run at one moment; ``to_dict`` is what ``prefrl status --json`` prints.
+
+    Attributes:
+        clips: Where people compare, how many clips are in each state; empty elsewhere.
+    """
 
     run: str
     state: str
@@ -54,6 +59,7 @@ class Status:
     open_queries: int
     reward_version: int
     metrics: dict[str, float]
+    clips: dict[str, int]
     roles: tuple[RoleStatus, ...]
     events: tuple[str, ...]
 
@@ -84,10 +90,11 @@ def read_status(db: Database, name: str, n_events: int = 5) -> Status:
         total_steps=total,
         comparisons=n_counted(db, run.id),
         scheduled=n_scheduled(config.label, max(0, steps - start), total - start) if learned else 0,
-        budget=config.label.budget if learned else 0,
+        budget=budget_of(config.label) if learned else 0,
         open_queries=state.get("proposed", 0) + state.get("leased", 0) + state.get("skipped", 0),
         reward_version=newest_version(db, run.id),
         metrics={name: m.value for name, m in latest_metrics(db, run.id).items()},
+        clips=clip_counts(db, run.id) if learned and config.label.oracle == "none" else {},
         roles=tuple(_role(w) for w in workers(db, run.id)),
         events=tuple(f"{e.role}: {e.message}" for e in events(db, run.id, limit=n_events)),
     )

@@ -16,12 +16,14 @@ from typing import TypeVar
 
 from prefrl.config import RunConfig, from_dict
 from prefrl.errors import FencedError, PrefrlError, StoreError
+from prefrl.run.people import Page
 from prefrl.run.status import read_status
 from prefrl.run.view import View
 from prefrl.run.worker import FENCED, UNREACHABLE
+from prefrl.store.clips import last_drawn_ms
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event
-from prefrl.store.queue import counts
+from prefrl.store.queue import counts, still_answering
 from prefrl.store.rewards import newest_version
 from prefrl.store.runs import Run, get_run, set_run_state
 from prefrl.store.workers import workers
@@ -53,7 +55,7 @@ def roles_of(config: RunConfig) -> list[str]:
     """The roles that a run needs processes for, in the order in which they start."""
     if config.reward.source == "true":
         return ["rollout"]
-    return ["rollout", "reward"] + ([] if config.label.oracle == "none" else ["oracle"])
+    return ["rollout", "reward", "renderer" if config.label.oracle == "none" else "oracle"]
 
 
 class Supervisor:
@@ -65,10 +67,11 @@ class Supervisor:
         run: The run.
         folder: Where logs and TensorBoard files go.
         view: Shows what happens.
+        page: The labeling page, to be served as long as the run goes on, or None.
     """
 
-    def __init__(self, db: Database, url: str, run: Run, folder: Path, view: View) -> None:
-        self.db, self.url, self.run, self.folder, self.view = db, url, run, folder, view
+    def __init__(self, db: Database, url: str, run: Run, folder: Path, view: View, page: Page | None = None) -> None:
+        self.db, self.url, self.run, self.folder, self.view, self.page = db, url, run, folder, view, page
         self.config = from_dict(run.config)
         self.children: dict[str, Child] = {}
         self._interrupts = 0
@@ -86,6 +89,9 @@ class Supervisor:
         try:
             for role in roles_of(self.config):
                 self.children[role] = self._start(role, 0, self._progress(role))
+            if self.page:
+                self.page.start()
+                self.view.say(f"compare clips at {self.page.address}")
             self._watch()
             return self._finish()
         except FencedError:  # the run goes on elsewhere
@@ -98,6 +104,8 @@ class Supervisor:
                     set_run_state(self.db, self.run.id, "failed")
             raise
         finally:
+            if self.page:
+                self.page.stop()
             for number, handler in old.items():
                 signal.signal(number, handler)
 
@@ -124,10 +132,17 @@ class Supervisor:
             if self.children["rollout"].process.poll() == 0:
                 return
             self._patiently(self._restart_dead)
+            self._look_at_page()
             if time.monotonic() - shown > SHOW_EVERY_S:
                 shown = time.monotonic()
                 self._show()
             time.sleep(POLL_S)
+
+    def _look_at_page(self) -> None:
+        message = self.page.look() if self.page else ""
+        if message:
+            self.view.say(message)
+            self._patiently(lambda: add_event(self.db, self.run.id, "supervisor", "page", message))
 
     def _patiently(self, ask: Callable[[], T]) -> T | None:
         """What ``ask`` finds in the database; None while that does not answer.
@@ -162,6 +177,8 @@ class Supervisor:
         """How far a role has come with its own work; the others may get on without it for a while."""
         if role == "rollout":
             return max((w.env_steps for w in workers(self.db, self.run.id) if w.role == role), default=0)
+        if role == "renderer":
+            return last_drawn_ms(self.db, self.run.id)
         return newest_version(self.db, self.run.id) if role == "reward" else counts(self.db, self.run.id)["answered"]
 
     def _restart_dead(self) -> bool:
@@ -212,6 +229,8 @@ class Supervisor:
         done = self._state() == "done"
         if self._interrupts:
             self.view.say("stopping; once more to stop at once")
+        elif done and self._patiently(self._people_answer):
+            self.view.say("all steps are done; the run ends when nobody has answered for half a minute (Ctrl-C twice)")
         if not done:
             for child in self.children.values():
                 _send(child, signal.SIGTERM)
@@ -221,6 +240,9 @@ class Supervisor:
             complete = self._patiently(self._restart_dead) if done else True
             if complete and not self._any_running():
                 break
+            if done and self._patiently(self._people_answer):
+                deadline = time.monotonic() + STOP_WITHIN_S
+                self._look_at_page()
             time.sleep(POLL_S)
         self._kill()
         state = self._state()
@@ -228,6 +250,9 @@ class Supervisor:
             set_run_state(self.db, self.run.id, "stopped")
         self._show()
         return state == "done"
+
+    def _people_answer(self) -> bool:
+        return self.config.label.oracle == "none" and still_answering(self.db, self.run.id)
 
     def _any_running(self) -> bool:
         return any(child.process.poll() is None for child in self.children.values())

@@ -60,6 +60,7 @@ def line(status: Status, speed: float) -> str:
         f"{status.comparisons} of {status.budget} comparisons" if status.budget else "",
         f"reward version {status.reward_version}" if status.budget else "",
         *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
+        *(r.state for r in status.roles if r.role == "rollout" and r.alive and r.state.startswith("paused")),
     ]
     return " | ".join(p for p in parts if p)
 
@@ -92,6 +93,10 @@ def table(status: Status, speed: float) -> RenderableType:
             ProgressBar(status.budget, status.comparisons, width=24),
             f"{status.scheduled} by schedule, {behind} behind" if behind > 0 else f"{status.scheduled} by schedule",
         )
+        if status.clips:
+            undrawn, failed = status.clips["missing"] + status.clips["pending"], status.clips["failed"]
+            more = f", {undrawn} to be drawn" + (f", {failed} cannot be drawn" if failed else "")
+            grid.add_row("clips", f"{status.open_queries} queries wait", "", f"{status.clips['ready']} ready{more}")
         grid.add_row("reward", f"version {status.reward_version}")
     for name, label in _METRICS:
         if name in status.metrics:

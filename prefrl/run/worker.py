@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,11 +14,11 @@ from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.lockstep import Role
 from prefrl.run.settle import settle
 from prefrl.store.engine import Database
-from prefrl.store.queue import counts
+from prefrl.store.queue import counts, still_answering
 from prefrl.store.runs import Run, get_run, set_run_state
 from prefrl.store.workers import present_roles
 
-ROLES = ("rollout", "reward", "oracle")
+ROLES = ("rollout", "reward", "oracle", "renderer")
 IDLE_S, MAX_IDLE_S = 0.02, 0.25  # between two looks, growing: one that polls takes time from those that work
 FENCED = 4  # exit code of a worker whose role another process has taken over
 UNREACHABLE = 5  # exit code of a worker whose database failed, which may be over in a moment
@@ -35,6 +36,7 @@ class Process:
 
     def __init__(self, db: Database, run: Run, role: str, parent: int | None) -> None:
         self.db, self.run, self.role, self.parent = db, run, role, parent
+        self.people = from_dict(run.config).label.oracle == "none"
         self.heart = Heartbeat(db, run, role)
         self._stop, self._pause = False, IDLE_S
         signal.signal(signal.SIGTERM, self._on_signal)
@@ -77,11 +79,14 @@ class Process:
 
         The oracle stays as long as the reward role, which may be fitting before it asks for the last
         comparisons; the reward role stays as long as the oracle has any to answer. One that was killed may
-        be started again at any moment, and counts as present until its heartbeat is stale.
+        be started again at any moment, and counts as present until its heartbeat is stale. People may never come
+        back: the reward role stays as long as they answer, and the renderer as long as the reward role.
         """
         present = present_roles(self.db, self.run.id)
-        if self.role == "oracle":
+        if self.role in ("oracle", "renderer"):
             return "reward" not in present
+        if self.people:
+            return not still_answering(self.db, self.run.id)
         asked = counts(self.db, self.run.id)
         return "oracle" not in present or not asked["proposed"] + asked["leased"]
 
@@ -90,7 +95,7 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
     """Be one role of a run until the run is over or someone says stop.
 
     Raises:
-        ConfigError: Unknown role, an oracle for a run that has none, or a run that is stopped.
+        ConfigError: Unknown role, one that the run does not have, or a run that is stopped.
     """
     if role not in ROLES:
         raise ConfigError(f"unknown role {role!r}; known: {', '.join(ROLES)}")
@@ -100,12 +105,16 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
         config = from_dict(run.config)
         if role == "oracle" and config.label.oracle == "none":
             raise ConfigError(f"run {run_name!r} has people as annotators (label.oracle none); it has no oracle role")
+        if role == "renderer" and config.reward.source == "true":
+            raise ConfigError(f"run {run_name!r} learns from the true reward (reward.source true); it has no clips")
         if run.state == "stopped":
             raise ConfigError(f"run {run_name!r} is stopped; `prefrl resume {run_name}` starts it and its roles")
         around = Process(db, run, role, parent)
         try:
             if role == "rollout":
                 _be_rollout(db, run, around, config.policy.threads, log_dir)
+            elif role == "renderer":
+                _be_renderer(db, run, around)
             else:
                 _serve(_make(role, db, run, config.policy.threads), around)
         except BaseException:
@@ -131,6 +140,14 @@ def _be_rollout(db: Database, run: Run, around: Process, threads: int, log_dir: 
     role.run_to_end()
     if role.finished:
         set_run_state(db, run.id, "done")
+
+
+def _be_renderer(db: Database, run: Run, around: Process) -> None:
+    from prefrl.segments.role import RendererRole, be_polite
+
+    be_polite()
+    with contextlib.closing(RendererRole(db, run)) as renderer:
+        _serve(renderer, around)
 
 
 def _make(role: str, db: Database, run: Run, threads: int) -> Role:

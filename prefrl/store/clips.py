@@ -154,6 +154,21 @@ def clip_counts(db: Database, run_id: int) -> dict[str, int]:
         return zero | found | {"missing": connection.execute(missing).scalar_one()}
 
 
+def clips_wanted(db: Database, run_id: int) -> bool:
+    """Whether an open query needs a clip that nobody has begun to draw: a look that locks nothing."""
+    needed = _needed(run_id)
+    undrawn = sa.select(needed.c.segment_id).where(~sa.exists().where(clip.c.segment_id == needed.c.segment_id))
+    with db.read() as connection:
+        return connection.execute(undrawn.limit(1)).first() is not None
+
+
+def last_drawn_ms(db: Database, run_id: int) -> int:
+    """When the last clip of a run was drawn or failed, by the database's clock; 0 before the first."""
+    finished = sa.select(sa.func.max(clip.c.updated_ms)).where(clip.c.state != "pending", _of_run(run_id))
+    with db.read() as connection:
+        return connection.execute(finished).scalar() or 0
+
+
 def prune_clips(db: Database, run_id: int, keep: int) -> int:
     """Deletes drawn clips that no open query needs, so that the database does not grow without bound.
 

@@ -47,6 +47,15 @@ def tail(db: Database, run_id: int, after_seq: int = 0, limit: int | None = None
         return [from_row(row) for row in connection.execute(statement)]
 
 
+def answered_within(db: Database, run_id: int, ms: int) -> bool:
+    """Whether anyone has answered in the last ``ms`` milliseconds, by the database's clock."""
+    mine = comparison.c.run_id == run_id
+    newest = sa.select(sa.func.max(comparison.c.seq)).where(mine).scalar_subquery()
+    fresh = sa.exists().where(mine, comparison.c.seq == newest, comparison.c.created_ms > now_ms() - int(ms))
+    with db.read() as connection:
+        return bool(connection.execute(sa.select(fresh)).scalar())
+
+
 def active(comparisons: Iterable[Comparison]) -> list[Comparison]:
     """Those that still stand: neither superseded by another of them nor withdrawn."""
     rows = list(comparisons)

@@ -16,12 +16,15 @@ import sqlalchemy as sa
 from prefrl.errors import DataError
 from prefrl.store.answers import answer
 from prefrl.store.clock import now_ms
+from prefrl.store.comparisons import answered_within
 from prefrl.store.engine import Database
 from prefrl.store.schema import comparison, query, query_skip
 from prefrl.store.schema import lease as lease_table
-from prefrl.store.states import RAN_OUT, UNLEASED, claimable, counts
+from prefrl.store.states import RAN_OUT, UNDRAWABLE, UNLEASED, claimable, counts
 from prefrl.store.waiting import QueueState, Reason, why_empty
 from prefrl.types import Lease
+
+ANSWERING_MS = 30_000  # who has not answered for so long is not there; the paper's people took 3 to 5 s
 
 __all__ = [
     "QueueState",
@@ -30,10 +33,13 @@ __all__ = [
     "asked_pairs",
     "counts",
     "expire",
+    "expire_skipped",
+    "expire_undrawable",
     "lease",
     "propose",
     "resume_leases",
     "skip",
+    "still_answering",
     "why_empty",
 ]
 
@@ -211,8 +217,38 @@ def expire(db: Database, run_id: int, *, before_env_steps: int, include_skipped:
     states = ("proposed", "skipped") if include_skipped else ("proposed",)
     with db.write() as connection:
         _move(connection, sa.and_(old, RAN_OUT), {"state": "proposed", **UNLEASED})
-        gone = {"state": "expired", "closed_ms": now_ms()}
-        return _move(connection, sa.and_(old, query.c.state.in_(states)), gone)
+        return _move(connection, sa.and_(old, query.c.state.in_(states)), _gone())
+
+
+def expire_undrawable(db: Database, run_id: int) -> int:
+    """Withdraws queries that nobody holds and nobody can watch, since a clip of theirs failed.
+
+    Returns:
+        How many went: as many others can be asked.
+    """
+    unwatchable = sa.and_(query.c.run_id == run_id, UNDRAWABLE)
+    unheld = sa.or_(query.c.state.in_(("proposed", "skipped")), RAN_OUT)
+    with db.read() as connection:  # nearly always there is none, and then nobody is kept from writing
+        if not connection.execute(sa.select(sa.exists().where(unwatchable, unheld))).scalar():
+            return 0
+    with db.write() as connection:
+        return _move(connection, sa.and_(unwatchable, unheld), {**_gone(), **UNLEASED})
+
+
+def expire_skipped(db: Database, run_id: int) -> int:
+    """Withdraws queries that were handed out and skipped, so that others can be asked in their place.
+
+    Returns:
+        How many went.
+    """
+    with db.write() as connection:
+        return _move(connection, sa.and_(query.c.run_id == run_id, query.c.state == "skipped"), _gone())
+
+
+def still_answering(db: Database, run_id: int, ms: int = ANSWERING_MS) -> bool:
+    """Whether queries wait, and somebody has answered others a moment ago: people are there, and will answer these."""
+    state = counts(db, run_id)
+    return state["proposed"] + state["leased"] > 0 and answered_within(db, run_id, ms)
 
 
 def asked_pairs(db: Database, run_id: int) -> set[tuple[int, int]]:
@@ -242,6 +278,10 @@ def _record(connection: sa.Connection, annotator: str, leases: Sequence[Lease]) 
 
 def _side(rng: np.random.Generator | None) -> int:
     return 1 + (secrets.randbits(1) if rng is None else int(rng.integers(2)))
+
+
+def _gone() -> dict[str, Any]:
+    return {"state": "expired", "closed_ms": now_ms()}
 
 
 def _move(connection: sa.Connection, where: sa.ColumnElement[bool], values: dict[str, Any]) -> int:

@@ -12,7 +12,7 @@ from prefrl.store import clips, queue, runs, segments
 from prefrl.store.clips import ClipState
 from prefrl.store.engine import Database
 from prefrl.store.queue import Reason
-from prefrl.store.schema import clip
+from prefrl.store.schema import clip, comparison, query
 from prefrl.types import Answer, Preference
 
 
@@ -149,3 +149,73 @@ def test_why_nothing_can_be_watched(db: Database, run_id: int, ids: list[int], p
     assert queue.expire(db, run_id, before_env_steps=1) == 2
     assert why("bob") == (Reason.NOTHING_LEFT_FOR_YOU, 0, 0, 0)
     assert why("eve") == (Reason.NOTHING_PROPOSED, 0, 0, 0)
+
+
+def test_a_query_that_nobody_can_watch_is_withdrawn(db: Database, run_id: int, ids: list[int]) -> None:
+    other = runs.create_run(db, "other", {}, {}).id
+    assert queue.expire_undrawable(db, run_id) == 0
+    pairs = [(ids[2 * i], ids[2 * i + 1]) for i in range(5)]
+    queries = queue.propose(db, run_id, pairs)
+    held, ran_out, skipped = queue.lease(db, run_id, "ann", n=3)
+    assert queue.skip(db, skipped.token, "ann")
+    clips.claim_clips(db, run_id, 99)
+    for segment_id in (ids[0], ids[3], ids[5], ids[6]):
+        assert clips.fail_clip(db, segment_id, "no state")
+    assert queue.expire_undrawable(db, other) == 0
+    with db.write() as connection:
+        first = query.c.id == ran_out.query_id
+        connection.execute(sa.update(query).where(first).values(lease_expires_ms=1))
+    assert queue.expire_undrawable(db, run_id) == 3, "skipped, proposed, and one whose lease has run out"
+    assert queue.expire_undrawable(db, run_id) == 0
+    found = queue.counts(db, run_id)
+    assert (found["leased"], found["proposed"], found["expired"]) == (1, 1, 3)
+    assert clips.clip_counts(db, run_id)["missing"] == 0
+    queue.answer(db, [Answer(held.query_id, held.token, Preference.TIE, "ann", "u1")])
+    late = queue.answer(db, [Answer(ran_out.query_id, ran_out.token, Preference.LEFT, "ann", "u2")])
+    assert [c.late for c in late] == [False], "what was watched before is evidence all the same"
+    assert queue.why_empty(db, run_id, "ann", clips=True).reason is not Reason.CLIPS_FAILED
+    assert queries[4] not in (held.query_id, ran_out.query_id, skipped.query_id)
+
+
+def test_skipped_queries_can_be_withdrawn_alone(db: Database, run_id: int, ids: list[int]) -> None:
+    queue.propose(db, run_id, [(ids[0], ids[1]), (ids[2], ids[3]), (ids[4], ids[5])])
+    first, _second = queue.lease(db, run_id, "ann", n=2)
+    assert queue.expire_skipped(db, run_id) == 0
+    assert queue.skip(db, first.token, "ann")
+    assert queue.expire_skipped(db, run_id) == 1
+    found = queue.counts(db, run_id)
+    assert (found["leased"], found["proposed"], found["expired"], found["skipped"]) == (1, 1, 1, 0)
+
+
+def test_people_are_there_while_they_answer_and_something_is_left(db: Database, run_id: int, ids: list[int]) -> None:
+    other = runs.create_run(db, "other", {}, {}).id
+    assert not queue.still_answering(db, run_id)
+    queue.propose(db, run_id, [(ids[0], ids[1]), (ids[2], ids[3])])
+    assert not queue.still_answering(db, run_id), "nobody has answered yet"
+    first, second = queue.lease(db, run_id, "ann", n=2)
+    queue.answer(db, [Answer(first.query_id, first.token, Preference.TIE, "ann", "u1")])
+    assert queue.still_answering(db, run_id)
+    assert not queue.still_answering(db, run_id, ms=-1)
+    assert not queue.still_answering(db, other)
+    with db.write() as connection:
+        connection.execute(sa.update(comparison).values(created_ms=comparison.c.created_ms - queue.ANSWERING_MS))
+    assert not queue.still_answering(db, run_id), "he has gone"
+    queue.answer(db, [Answer(second.query_id, second.token, Preference.TIE, "ann", "u2")])
+    assert not queue.still_answering(db, run_id), "and now nothing is left"
+
+
+def test_a_look_for_work_sees_what_nobody_has_begun(db: Database, run_id: int, ids: list[int]) -> None:
+    assert not clips.clips_wanted(db, run_id)
+    assert clips.last_drawn_ms(db, run_id) == 0
+    queue.propose(db, run_id, [(ids[0], ids[1])])
+    assert clips.clips_wanted(db, run_id)
+    clips.claim_clips(db, run_id, 1)
+    assert clips.clips_wanted(db, run_id)
+    clips.claim_clips(db, run_id, 1)
+    assert not clips.clips_wanted(db, run_id)
+    assert clips.last_drawn_ms(db, run_id) == 0, "nothing is finished"
+    clips.store_clip(db, ids[0], b"video", {})
+    drawn = clips.last_drawn_ms(db, run_id)
+    assert drawn > 0
+    clips.fail_clip(db, ids[1], "no state")
+    assert clips.last_drawn_ms(db, run_id) >= drawn

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefrl.cli import SHORT, build_parser, config_from
+from prefrl.cli import build_parser
 from prefrl.config import (
     EnvConfig,
     LabelConfig,
@@ -28,6 +28,7 @@ from prefrl.config import (
     to_dict,
 )
 from prefrl.errors import ConfigError
+from prefrl.flags import SHORT, config_from
 
 INF, NAN = math.inf, math.nan
 BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every number there is
@@ -59,6 +60,7 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "label.initial_fraction": [-0.01, 1.01, NAN],
     "label.tau": [-1],
     "label.max_lag": [-1],
+    "label.ahead": [-1],
     "seed": [-1, 2**32],
 }
 GOOD: dict[str, list[Any]] = {  # the limits themselves
@@ -73,10 +75,11 @@ GOOD: dict[str, list[Any]] = {  # the limits themselves
     "query.pool": [2],
     "reward.max_age": [0],
     "query.max_age": [0],
-    "label.budget": [1],
+    "label.budget": [1, None],
     "label.initial_fraction": [0.0, 1.0],
     "label.tau": [0],
-    "label.max_lag": [0],
+    "label.max_lag": [0, None],
+    "label.ahead": [0, None],
     "seed": [0, 2**32 - 1],
 }
 CHOICES = {
@@ -404,9 +407,28 @@ def test_resolve_keeps_what_was_set() -> None:
         env=EnvConfig(id="hopper", horizon=500, segment_steps=20),
         policy=PolicyConfig(n_steps=64, kwargs={"ent_coef": 0.5, "gamma": 0.9}),
         query=QueryConfig(max_age=5),
-        label=LabelConfig(tau=9),
+        label=LabelConfig(budget=30, tau=9, oracle="none", max_lag=0, ahead=3),
     )
     assert resolve(config) == config
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "budget", "max_lag", "ahead"),
+    [
+        ("hopper", LabelConfig(), 700, 0, 0),
+        ("CartPole-v1", LabelConfig(), 700, 0, 0),
+        ("hopper", LabelConfig(oracle="none"), 700, 14, 8),
+        ("hopper", LabelConfig(oracle="none", budget=50), 50, 8, 8),
+        ("backflip-hopper", LabelConfig(oracle="none"), 900, 18, 8),
+        ("prefrl/OneLegCheetah-v0", LabelConfig(oracle="none"), 800, 16, 8),
+        ("backflip-hopper", LabelConfig(oracle="none", budget=700, max_lag=0, ahead=0), 700, 0, 0),
+    ],
+)
+def test_resolve_fills_in_how_many_comparisons_and_how_long_people_are_waited_for(
+    task: str, label: LabelConfig, budget: int, max_lag: int, ahead: int
+) -> None:
+    found = resolve(RunConfig(env=EnvConfig(id=task), label=label)).label
+    assert (found.budget, found.max_lag, found.ahead) == (budget, max_lag, ahead)
 
 
 @given(st.sampled_from(["hopper", "pendulum", "CartPole-v1"]), st.sampled_from(["trpo", "a2c", "ppo"]))

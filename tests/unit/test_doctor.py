@@ -48,7 +48,7 @@ def test_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "file system",
         "rendering",
         "processors",
-        "ffmpeg",
+        "av works",
         "postgresql",
     } <= findings.keys()
     assert f"torch {importlib.metadata.version('torch')}" in str(findings["torch"])
@@ -103,8 +103,12 @@ def test_missing_and_old_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = doctor.find_distribution("mujoco", "3.3")
     assert str(gone) == "MISSING  mujoco is not installed: type  pip install 'mujoco>=3.3'"
     optional = doctor.find_optional()
-    assert [finding.ok for finding in optional] == [True, True, True]
+    assert [finding.ok for finding in optional] == [True, True, True, True]
     assert all("optional" in finding.message and finding.mend for finding in optional)
+    human = {finding.name: finding for finding in doctor.find_optional(doctor.HUMAN)}
+    assert [name for name, finding in human.items() if not finding.ok] == ["av", "streamlit"]
+    words = "av is not installed (needed for the clips that people compare): type  pip install 'prefrl[app]'"
+    assert str(human["av"]) == f"MISSING  {words}"
 
 
 def test_what_is_not_installed_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +127,14 @@ def test_what_is_not_installed_is_said_once(monkeypatch: pytest.MonkeyPatch) -> 
     broken = next(finding for finding in findings if finding.name == "torch works")
     assert not broken.ok
     assert broken.mend.startswith("pip install")
+
+
+def test_an_encoder_that_does_not_work_is_named() -> None:
+    assert str(doctor.find_import("av", FINE)) == "ok  av encodes H.264"
+    broken = doctor.find_import("av", Trial("UnknownCodecError: libx264"))
+    assert not broken.ok
+    assert "libx264" in broken.message
+    assert broken.mend == "pip install --force-reinstall av"
 
 
 def trials(*working: str) -> dict[str, Trial]:
@@ -189,14 +201,6 @@ def test_optional_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(doctor, "glob", lambda pattern: [])
     assert doctor.find_postgresql().ok
     assert "optional" in doctor.find_postgresql().message
-    assert "not installed (optional" in doctor.find_ffmpeg().message
-    program = tmp_path / "ffmpeg"
-    for output, words in (("V..... mpeg4", "no libx264"), ("V..... libx264", "with libx264")):
-        program.write_text(f"#!/bin/sh\necho '{output}'\n")
-        program.chmod(0o755)
-        finding = doctor.find_ffmpeg()
-        assert finding.ok
-        assert words in finding.message
 
 
 def test_processors() -> None:

@@ -391,3 +391,20 @@ def test_inline_svg_takes_its_colours_from_the_page() -> None:
         '<svg viewBox="0 0 1 1" aria-hidden="true"><g/><path id="x-a" style="stroke: currentColor"/>'
         '<use xlink:href="#x-a"/></svg>'
     )
+
+
+def test_a_task_without_a_true_reward_claims_no_true_return(db: Database, tmp_path: Path) -> None:
+    taught = dataclasses.replace(
+        config(), env=EnvConfig(id="backflip-hopper", segment_steps=T), label=LabelConfig(oracle="none", budget=40)
+    )
+    run = create_run(db, "small", to_dict(resolve(taught)), {"gymnasium": "1.2", "spaces": SPACES.to_dict()})
+    ensemble = make_ensemble()
+    add_metrics(db, run.id, "rollout", 1000, {"learned_return": 1.0})
+    add_metrics(db, run.id, "rollout", 2000, {"learned_return": 2.0})
+    publish(db, run.id, tensors_to_bytes(ensemble.to_tensors()), last_seq=0, env_steps=1000, metrics=FIT)
+    text = page(db, "small", tmp_path)
+    check_page(text)
+    assert text.count("This task has no true reward") == 2
+    assert "if the true return falls" not in text
+    assert "Learned return" in text
+    assert "Spearman" not in text
