@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import isfinite, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from prefrl.config import RunConfig, from_dict
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import PrefrlError
-from prefrl.report.quality import Quality, measure
 from prefrl.reward_model.schedule import n_scheduled
 from prefrl.rollout.pace import learning_starts
 from prefrl.run.status import Status, read_status
@@ -23,6 +23,9 @@ from prefrl.store.metrics import Event, Metric, events, read_metrics
 from prefrl.store.rewards import reward_versions
 from prefrl.store.runs import Run, get_run
 from prefrl.types import Checkpoint, Comparison, Preference, RewardVersion
+
+if TYPE_CHECKING:  # torch, which the web app must not load
+    from prefrl.report.quality import Quality
 
 N_EVENTS = 100
 ROLLOUT_METRICS = ("true_return", "learned_return")
@@ -84,6 +87,8 @@ def read_facts(db: Database, run_name: str) -> Facts:
     Raises:
         StoreError: There is no such run; names the nearest.
     """
+    from prefrl.report.quality import measure
+
     run = get_run(db, run_name)
     config = from_dict(run.config)
     rows = tail(db, run.id)

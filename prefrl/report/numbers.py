@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from prefrl.reward_model.calibration import Bin, Calibration, calibrate
+
+__all__ = ["Bin", "Calibration", "Floats", "calibrate", "ranks", "spearman", "wilson"]
 
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 Floats = NDArray[np.float64]
@@ -38,62 +41,3 @@ def wilson(k: int, n: int) -> tuple[float, float]:
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Comparisons whose predicted probability falls into the same tenth.
-
-    Attributes:
-        place: Which bin, from 0.
-        predicted: Mean predicted probability that segment 1 is preferred.
-        n: Comparisons.
-        n_first: Of these, how often segment 1 was preferred.
-    """
-
-    place: int
-    predicted: float
-    n: int
-    n_first: int
-
-    @property
-    def observed(self) -> float:
-        """How often segment 1 was preferred."""
-        return self.n_first / self.n
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Predicted probabilities against what happened.
-
-    Attributes:
-        bins: The bins that are not empty, in order.
-        error: Expected calibration error: the mean over comparisons of their bin's |predicted - observed|;
-            NaN without comparisons.
-    """
-
-    bins: tuple[Bin, ...]
-    error: float
-
-    @property
-    def n(self) -> int:
-        """Comparisons in all bins."""
-        return sum(b.n for b in self.bins)
-
-
-def calibrate(predicted: NDArray[Any], first: NDArray[np.bool_], n_bins: int = 10) -> Calibration:
-    """Sort predictions into bins of equal width.
-
-    Args:
-        predicted: Probability that segment 1 is preferred, (B,).
-        first: Whether it was, (B,).
-        n_bins: Bins between 0 and 1; a probability of 1 belongs to the last.
-    """
-    place = np.minimum((predicted * n_bins).astype(np.int64), n_bins - 1)
-    chosen = [place == i for i in range(n_bins)]
-    bins = tuple(
-        Bin(i, float(predicted[c].mean()), int(c.sum()), int(first[c].sum())) for i, c in enumerate(chosen) if c.any()
-    )
-    if not bins:
-        return Calibration((), math.nan)
-    return Calibration(bins, sum(b.n * abs(b.predicted - b.observed) for b in bins) / len(predicted))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from torch import Tensor
 from prefrl.config import RewardConfig
 from prefrl.errors import RewardError
 from prefrl.reward_model.bootstrap import bootstrap_weights
+from prefrl.reward_model.calibration import Agreed, Calibration, agreed, agreed_to_metrics, calibrate, to_metrics
 from prefrl.reward_model.dataset import PreferenceDataset
 from prefrl.reward_model.ensemble import RewardEnsemble
-from prefrl.reward_model.loss import preference_loss
+from prefrl.reward_model.loss import log_preference, preference_loss
 from prefrl.seeding import Stream
 
 L2_EVERY = 50  # minibatches between two looks at the validation loss
@@ -25,7 +26,12 @@ L2_MIN, L2_MAX = 1e-7, 1.0
 
 @dataclass(frozen=True)
 class FitReport:
-    """Losses and accuracies after fitting, means over members; NaN where there is no data."""
+    """Losses and accuracies after fitting, means over members; NaN where there is no data.
+
+    Attributes:
+        calibration: Of the mean prediction of the members that were not fitted to a decided comparison.
+        agreed: The same prediction against each annotator.
+    """
 
     train_loss: float
     oob_loss: float
@@ -33,6 +39,13 @@ class FitReport:
     l2: float
     n_decided: int
     n_ties: int
+    calibration: Calibration
+    agreed: Agreed
+
+    def metrics(self) -> dict[str, float]:
+        """Everything as flat numbers, for the reward version."""
+        flat = {name: float(value) for name, value in asdict(self).items() if name not in ("calibration", "agreed")}
+        return flat | to_metrics(self.calibration) | agreed_to_metrics(self.agreed)
 
 
 class Fitter:
@@ -138,10 +151,15 @@ class Fitter:
         weights = bootstrap_weights(self.seed, self.config.n_members, data.seqs)
         train, oob = self._losses(data, weights)
         self.ensemble.eval()
-        z = self.logits(data).cpu().numpy()
+        logits = self.logits(data)
+        z = logits.cpu().numpy()
         decided = data.mu != 0.5
         held_out = (weights == 0) & decided
         right = ((z > 0) == (data.mu > 0.5)) & held_out
+        some = held_out.any(0)  # (B,)
+        p = log_preference(logits, self.config.noise).exp().cpu().numpy().astype(np.float64)
+        predicted = np.where(held_out, p, 0.0)[:, some].sum(0) / held_out[:, some].sum(0)
+        first = data.mu[some] > 0.5
         return FitReport(
             train_loss=float(train.nanmean()),
             oob_loss=float(oob.nanmean()),
@@ -149,6 +167,8 @@ class Fitter:
             l2=float(self.l2.mean()),
             n_decided=int(decided.sum()),
             n_ties=int((~decided).sum()),
+            calibration=calibrate(predicted, first),
+            agreed=agreed(predicted, first, [data.annotators[b] for b in np.flatnonzero(some)]),
         )
 
     def to_tensors(self) -> dict[str, Tensor]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import torch
 
@@ -161,7 +159,7 @@ class RewardRole:
             self.ensemble.set_input_statistics(*stack_steps(load_segments(self.db, first).values()))
         report = self.fitter.fit(self.data, n_steps)
         self.ensemble.normalise(self.data.obs, self.data.act)
-        metrics = {**dataclasses.asdict(report), "n_comparisons": len(self.data)}
+        metrics = {**report.metrics(), "n_comparisons": len(self.data)}
         tensors = self.ensemble.to_tensors() | self.fitter.to_tensors()
         self.version = publish(
             self.db,
@@ -172,7 +170,9 @@ class RewardRole:
             metrics=metrics,
         )
         self.fitted_at, self.last_seq = env_steps, self.data.last_seq
-        finite = {k: float(v) for k, v in metrics.items() if v == v}
+        # calibration bins and annotators stay with the version: nobody draws each of them over the run
+        detail = ("oob_bin_", "oob_agreed_")
+        finite = {k: float(v) for k, v in metrics.items() if v == v and not k.startswith(detail)}
         add_metrics(self.db, self.run.id, self.name, env_steps, finite)
         self._prune()
         return True

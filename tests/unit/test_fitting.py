@@ -13,6 +13,7 @@ import torch
 from prefrl.config import RewardConfig
 from prefrl.errors import RewardError
 from prefrl.reward_model.bootstrap import bootstrap_weights
+from prefrl.reward_model.calibration import agreed, agreed_from_metrics, agreed_to_metrics, calibrate, from_metrics
 from prefrl.reward_model.dataset import PreferenceDataset
 from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import L2_EVERY, L2_FACTOR, L2_MAX, L2_MIN, Fitter
@@ -488,3 +489,57 @@ def test_fitting_leaves_input_statistics_and_normalisation_alone() -> None:
     before = {name: b.clone() for name, b in fitter.ensemble.named_buffers()}
     fitter.fit(data, 10)
     assert all(torch.equal(b, before[name]) for name, b in fitter.ensemble.named_buffers())
+
+
+@pytest.mark.parametrize("n_ties", [0, 30])
+def test_calibration_is_of_members_not_fitted_to_the_answer(n_ties: int) -> None:
+    data, fitter = _data(60, n_ties=n_ties), _fitter()
+    report = fitter.fit(data, 20)
+    weights, z = bootstrap_weights(0, 3, data.seqs), fitter.logits(data).numpy()
+    predicted, first = [], []
+    for b in range(60):  # ties come after, and are in no bin
+        ps = [0.9 / (1 + math.exp(-z[m, b])) + 0.05 for m in range(3) if weights[m, b] == 0]
+        if ps:
+            predicted.append(sum(ps) / len(ps))
+            first.append(data.mu[b] == 1)
+    expected = calibrate(np.array(predicted), np.array(first))
+    assert 0 < expected.n < 60
+    assert report.calibration.error == pytest.approx(expected.error, abs=1e-6)
+    assert [(b.place, b.n, b.n_first) for b in report.calibration.bins] == [
+        (b.place, b.n, b.n_first) for b in expected.bins
+    ]
+
+
+def test_metrics_are_flat_and_hold_the_calibration() -> None:
+    report = _known(0.3).report(_data(100))
+    metrics = report.metrics()
+    assert all(type(value) is float for value in metrics.values())
+    assert metrics["oob_accuracy"] == report.oob_accuracy
+    restored = from_metrics(metrics)
+    assert [(b.place, b.n, b.n_first) for b in restored.bins] == [
+        (b.place, b.n, b.n_first) for b in report.calibration.bins
+    ]
+    assert restored.error == pytest.approx(metrics["oob_ece"])
+    assert from_metrics({"oob_loss": 0.5}).bins == ()
+    empty = _fitter().report(_data(0, n_ties=20)).metrics()
+    assert math.isnan(empty["oob_ece"])
+    assert not any(name.startswith("oob_bin_") for name in empty)
+
+
+def test_agreement_with_each_annotator_by_hand() -> None:
+    predicted, first = np.array([0.9, 0.2, 0.7, 0.5, 0.6]), np.array([True, True, True, True, False])
+    found = agreed(predicted, first, ["ann", "ann", "bob: the 2nd", "bob: the 2nd", "ann"])
+    assert found == {"ann": (1, 3), "bob: the 2nd": (1, 1)}
+    assert agreed_from_metrics({"oob_loss": 0.5} | agreed_to_metrics(found)) == found
+    assert agreed(predicted, first, list("abcab"), most=1) == {"b": (0, 2)}
+    assert agreed(np.empty(0), np.empty(0, np.bool_), []) == {}
+
+
+def test_a_report_tells_careful_and_careless_annotators_apart() -> None:
+    data, fitter = _data(200), _known()
+    data.annotators = ["ann"] * 100 + ["bob"] * 100
+    data.mu[100:] = 1 - data.mu[100:]  # bob turns everything round
+    found = fitter.report(data).agreed
+    assert set(found) == {"ann", "bob"}
+    assert found["ann"][0] == found["ann"][1] > 50
+    assert found["bob"][0] == 0 < found["bob"][1]

@@ -1,0 +1,94 @@
+"""Is the policy exploiting mistakes of the learned reward? A look at trends, in one word each.
+
+A policy that hacks its reward earns ever more of it while the true return, or the reward model's
+accuracy on answers that it has not seen, falls (Gao et al. 2022, Scaling laws for reward model overoptimization).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefrl.report.numbers import spearman
+
+N_POINTS = 16  # neighbours are averaged, so that noise that lasts for a while is not taken for a trend
+N_FEWEST = 8
+Z_ONE_SIDED_99 = 2.3263478740408408  # at 95 % every fifteenth look at good runs was an alarm
+
+
+class Trend(enum.StrEnum):
+    """Where a number went lately."""
+
+    RISING = "rising"
+    FALLING = "falling"
+    STEADY = "steady"
+    UNKNOWN = "unknown"  # too few points
+
+
+class Verdict(enum.StrEnum):
+    """What the trends mean together."""
+
+    HACKING = "hacking"  # learned return rises, true return or accuracy falls
+    WATCH = "watch"  # learned return rises, and nothing confirms that it is earned
+    FINE = "fine"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The verdict, and the trends that it is made of."""
+
+    verdict: Verdict
+    learned: Trend
+    true: Trend
+    accuracy: Trend
+
+
+def trend(values: NDArray[Any], recent: float = 0.5) -> Trend:
+    """Whether the newest part of a series rises or falls more surely than chance would have it.
+
+    The part is averaged into at most 16 points; their rank correlation with time, rho, is a trend where
+    ``|rho| sqrt(n - 1)`` exceeds the one-sided 99 % quantile of the normal distribution (Kendall 1948).
+
+    Args:
+        values: In order of time, (N,); what is not finite is left out.
+        recent: Share of the series that is looked at, 0 to 1.
+    """
+    finite = np.asarray(values, np.float64)
+    finite = finite[np.isfinite(finite)]
+    finite = finite[len(finite) - max(math.ceil(recent * len(finite)), min(len(finite), N_FEWEST)) :]
+    if len(finite) < N_FEWEST:
+        return Trend.UNKNOWN
+    points = np.array([part.mean() for part in np.array_split(finite, min(N_POINTS, len(finite)))])
+    rho = spearman(np.arange(len(points)), points)
+    if math.isnan(rho) or abs(rho) * math.sqrt(len(points) - 1) <= Z_ONE_SIDED_99:
+        return Trend.STEADY
+    return Trend.RISING if rho > 0 else Trend.FALLING
+
+
+def watch(learned: NDArray[Any], true: NDArray[Any], accuracy: NDArray[Any]) -> Watch:
+    """Compare the trends of learned return, true return and held-out accuracy.
+
+    Args:
+        learned: Learned return over the run.
+        true: True return over the run; empty where the task has none.
+        accuracy: Held-out accuracy of each reward version.
+    """
+    trends = trend(learned), trend(true), trend(accuracy)
+    rises, others = trends[0], trends[1:]
+    if rises is Trend.UNKNOWN:
+        verdict = Verdict.UNKNOWN
+    elif rises is not Trend.RISING:
+        verdict = Verdict.FINE
+    elif Trend.FALLING in others:
+        verdict = Verdict.HACKING
+    elif Trend.RISING in others:
+        verdict = Verdict.FINE
+    else:
+        verdict = Verdict.WATCH
+    return Watch(verdict, *trends)
