@@ -24,7 +24,7 @@ from prefrl.errors import DataError
 from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
 from prefrl.store.records import chunks, dialect_insert, whole
-from prefrl.store.schema import CLIP_STATES, OPEN, clip, query, run, segment
+from prefrl.store.schema import CLIP_STATES, OPEN, clip, lease, query, run, segment
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,34 @@ def clip_states(db: Database, ids: Iterable[int]) -> dict[int, ClipState]:
 def load_clip(db: Database, segment_id: int) -> bytes | None:
     """The video of a segment, or None where it is not ready."""
     statement = sa.select(clip.c.video).where(clip.c.segment_id == int(segment_id))
+    with db.read() as connection:
+        return connection.execute(statement).scalar()
+
+
+def clip_of_lease(db: Database, token: str, side: str) -> bytes | None:
+    """The video that a lease shows on one side, or None for an unknown token and a clip that is not ready.
+
+    Args:
+        db: The database of the runs.
+        token: From the lease; who has it may watch, also after the answer.
+        side: ``left`` or ``right``.
+
+    Raises:
+        DataError: There is no such side.
+    """
+    if side not in ("left", "right"):
+        raise DataError(f"{side!r} is no side of a pair: left or right")
+    first = lease.c.shown_left == (1 if side == "left" else 2)
+    shown = sa.case((first, query.c.segment_1), else_=query.c.segment_2)
+    statement = sa.select(clip.c.video).join_from(lease, query).join(clip, clip.c.segment_id == shown)
+    with db.read() as connection:
+        return connection.execute(statement.where(lease.c.token == token)).scalar()
+
+
+def last_failure(db: Database, run_id: int) -> str | None:
+    """Why the last clip of a run that failed could not be drawn, or None where none failed."""
+    statement = sa.select(clip.c.reason).where(clip.c.state == "failed", _of_run(run_id))
+    statement = statement.order_by(clip.c.updated_ms.desc(), clip.c.segment_id.desc()).limit(1)
     with db.read() as connection:
         return connection.execute(statement).scalar()
 

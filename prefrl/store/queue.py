@@ -119,7 +119,7 @@ def lease(
     Returns:
         Oldest first; empty where `why_empty` knows the reason.
     """
-    prefix = secrets.token_hex(12)
+    prefix = secrets.token_hex(16)  # 128 bit: whoever has the token may watch the clips
     expires = now_ms() + int(lease_ms)
     waiting = (
         sa.select(query.c.id)

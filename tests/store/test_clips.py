@@ -13,6 +13,7 @@ from prefrl.store.clips import ClipState
 from prefrl.store.engine import Database
 from prefrl.store.queue import Reason
 from prefrl.store.schema import clip, comparison, query
+from prefrl.store.schema import lease as lease_table
 from prefrl.types import Answer, Preference
 
 
@@ -219,3 +220,37 @@ def test_a_look_for_work_sees_what_nobody_has_begun(db: Database, run_id: int, i
     assert drawn > 0
     clips.fail_clip(db, ids[1], "no state")
     assert clips.last_drawn_ms(db, run_id) >= drawn
+
+
+@pytest.mark.parametrize("shown_left", [1, 2])
+def test_the_clip_of_a_lease(db: Database, run_id: int, ids: list[int], proposed: list[int], shown_left: int) -> None:
+    clips.claim_clips(db, run_id, 99)
+    for number, id_ in enumerate(ids[1:6], start=1):
+        clips.store_clip(db, id_, f"video {number}".encode(), {})
+    one, _two, three = queue.lease(db, run_id, "ann", n=3, clips=True)
+    assert len({lease.token.partition("-")[0] for lease in (one, three)}) == 1
+    assert len(one.token.partition("-")[0]) == 32  # 128 bit
+    with db.write() as connection:
+        connection.execute(sa.update(lease_table).values(shown_left=shown_left))
+    sides = ("left", "right") if shown_left == 1 else ("right", "left")
+    for lease, numbers in ((one, (3, 2)), (three, (4, 5))):
+        for side, number in zip(sides, numbers, strict=True):
+            assert clips.clip_of_lease(db, lease.token, side) == f"video {number}".encode()
+    queue.answer(db, [Answer(one.query_id, one.token, Preference.TIE, "ann", "u")])
+    assert clips.clip_of_lease(db, one.token, "left") is not None  # still, for an undo
+    assert clips.clip_of_lease(db, one.token[:-1], "left") is None
+    assert clips.clip_of_lease(db, "%", "left") is None
+    with pytest.raises(DataError, match="no side"):
+        clips.clip_of_lease(db, one.token, "up")
+    clips.prune_clips(db, run_id, 0)
+    assert clips.clip_of_lease(db, one.token, "left") is None
+
+
+def test_why_the_last_clip_failed(db: Database, run_id: int, ids: list[int], proposed: list[int]) -> None:
+    assert clips.last_failure(db, run_id) is None
+    clips.claim_clips(db, run_id, 99)
+    clips.fail_clip(db, ids[2], "first")
+    age(db, 1000)
+    clips.fail_clip(db, ids[3], "second")
+    assert clips.last_failure(db, run_id) == "second"
+    assert clips.last_failure(db, run_id + 1) is None

@@ -1,0 +1,97 @@
+"""Starts the app in this process, for people on this machine unless told otherwise."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+
+from labeling_app.source import DB_VARIABLE, RUN_VARIABLE
+from prefrl.errors import ConfigError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+FIRST_PORT = 8501
+N_PORTS = 100
+SCRIPT = Path(__file__).with_name("app.py")
+SETTINGS = {
+    "browser.gatherUsageStats": False,
+    "client.showErrorDetails": "none",
+    "client.toolbarMode": "viewer",  # no developer's menu, and the key C is ours
+    "global.developmentMode": False,
+    "server.enableStaticServing": False,
+    "server.fileWatcherType": "none",
+    "server.headless": True,  # a browser is opened here, where the address is known
+    "server.runOnSave": False,
+}
+
+
+def serve(
+    url: str, run_name: str, *, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False
+) -> None:
+    """Serves the app until it is interrupted.
+
+    Args:
+        url: The comparison database.
+        run_name: The run to show; "" is the newest one.
+        host: The address to listen on; others than this machine's own let everybody in who can reach it.
+        port: The port to listen on; None takes the first free one from 8501 on.
+        open_browser: Opens the page in a browser on this machine.
+
+    Raises:
+        ConfigError: The port is in use, or the address is none of this machine's, or Streamlit is missing.
+    """
+    try:
+        import streamlit as st
+    except ImportError as error:
+        raise ConfigError(f"the app needs the extra `app`: pip install 'prefrl[app]' ({error})") from error
+    from labeling_app.clips import routes
+
+    chosen = free_port(host, port)
+    if host not in LOOPBACK:
+        _say(f"warning: {host} is open to everybody who can reach this machine; no access code is asked for")
+    os.environ[DB_VARIABLE], os.environ[RUN_VARIABLE] = url, run_name
+    where = f"http://{_shown(host)}:{chosen}"
+    _say(f"label: {where}  (ctrl-c ends it)")
+    if open_browser:
+        threading.Timer(1.5, webbrowser.open, [where]).start()
+    # nothing of the command line is for Streamlit
+    sys.argv = [str(SCRIPT)]
+    app = st.App(SCRIPT, routes=routes())
+    app.run(config={**SETTINGS, "server.address": host, "server.port": chosen})
+
+
+def free_port(host: str, port: int | None) -> int:
+    """The port that was asked for, or the first free one.
+
+    Raises:
+        ConfigError: It is in use, or the address is none of this machine's.
+    """
+    wanted = [port] if port is not None else range(FIRST_PORT, FIRST_PORT + N_PORTS)
+    for number in wanted:
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, number))
+                return int(probe.getsockname()[1])
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(f"cannot listen on {host}:{number}: {error.strerror or error}") from error
+    if port is not None:
+        raise ConfigError(f"port {port} on {host} is in use: end the process there, or give another --port")
+    raise ConfigError(f"ports {FIRST_PORT} to {FIRST_PORT + N_PORTS - 1} on {host} are in use: give one with --port")
+
+
+def _shown(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,122 @@
+"""A run with pairs to compare, and clips that tell which segment they show."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from labeling_app.session import Labeler
+from prefrl.segments.video import encode_clip
+from prefrl.store import clips, comparisons, queue, runs, segments
+from prefrl.store.engine import Database
+from prefrl.store.schema import lease, query
+from prefrl.types import Comparison, Segment
+
+BITS, CELL, SIZE = 8, 16, 128  # the number of a segment, drawn as black and white cells in the top row
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A database with a run whose segments are numbered 0, 1, 2, …"""
+
+    db: Database
+    run: runs.Run
+    ids: list[int]
+
+    def propose(self, n: int, first: int = 0) -> list[int]:
+        """Pairs (0, 1), (2, 3), … of the segments, their clips drawn."""
+        size = len(self.ids)
+        pairs = [(self.ids[2 * i % size], self.ids[(2 * i + 1) % size]) for i in range(first, first + n)]
+        made = queue.propose(self.db, self.run.id, pairs, reward_version=77, env_steps=4321, scores=[0.123456] * n)
+        self.draw()
+        return made
+
+    def draw(self) -> None:
+        while wanted := clips.claim_clips(self.db, self.run.id, 500):
+            for id_ in wanted:
+                clips.store_clip(self.db, id_, coded_clip(self.ids.index(id_)), {})
+
+    def labeler(self, annotator: str = "ann", **options: int) -> Labeler:
+        run = next(run for run in runs.list_runs(self.db) if run.id == self.run.id)
+        return Labeler(self.db, run, annotator, **options)
+
+    def rows(self) -> list[Comparison]:
+        return comparisons.tail(self.db, self.run.id)
+
+    def standing(self) -> list[Comparison]:
+        return comparisons.active(self.rows())
+
+    def shown(self, token: str) -> tuple[int, int]:
+        """Numbers of the segments that a lease shows left and right."""
+        columns = (query.c.segment_1, query.c.segment_2, lease.c.shown_left)
+        with self.db.read() as connection:
+            statement = sa.select(*columns).join_from(lease, query).where(lease.c.token == token)
+            one, two, left = connection.execute(statement).one()
+        pair = (self.ids.index(one), self.ids.index(two))
+        return pair if left == 1 else pair[::-1]
+
+    def preferred(self, row: Comparison) -> int | None:
+        """Number of the segment that a row holds to be better; None for a tie and for no answer."""
+        if row.mu in (None, 0.5):
+            return None
+        return self.ids.index(row.segment_1 if row.mu == 1 else row.segment_2)
+
+
+@functools.cache
+def coded_clip(number: int, n_frames: int = 20) -> bytes:
+    frames = [coded_frame(number, i) for i in range(n_frames)]
+    return encode_clip(frames, 20)
+
+
+def coded_frame(number: int, i: int) -> NDArray[np.uint8]:
+    frame = np.full((SIZE, SIZE, 3), 60, np.uint8)
+    for bit in range(BITS):
+        frame[:CELL, bit * CELL : (bit + 1) * CELL] = 255 if number >> bit & 1 else 0
+    x = (4 * i) % (SIZE - 24)
+    frame[60:84, x : x + 24] = (230, 120, 40)
+    return frame
+
+
+def build_desk(db: Database, n_segments: int = 24, budget: int = 200, name: str = "cheetah") -> Desk:
+    config = {"label": {"budget": budget}, "env": {"id": "cheetah"}}
+    run = runs.create_run(db, name, config, {})
+    some = [Segment(np.full((5, 3), i, np.float32), np.zeros((5, 2)), np.zeros((5, 4))) for i in range(n_segments)]
+    ids = segments.add_segments(db, run.id, some, [np.full(5, float(i)) for i in range(n_segments)])
+    return Desk(db, run, ids)
+
+
+@pytest.fixture
+def desk(db: Database) -> Desk:
+    return build_desk(db)
+
+
+@pytest.fixture(scope="module")
+def make_desk() -> Callable[..., Desk]:
+    return build_desk
+
+
+@pytest.fixture
+def entry() -> Callable[..., dict[str, object]]:
+    """Makes entries as the browser sends them."""
+    numbers = itertools.count()
+
+    def make(pair: object, kind: str = "left", **more: object) -> dict[str, object]:
+        return {
+            "id": f"client-made-{next(numbers):04d}",
+            "kind": kind,
+            "token": pair.token,
+            "query_id": pair.query_id,
+            "replaces": pair.replaces,
+            "response_ms": 1234,
+            "view": {"loops": 2, "replays": 0, "speed": 1, "wait_ms": 31},
+            **more,
+        }
+
+    return make

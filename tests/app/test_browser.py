@@ -1,0 +1,543 @@
+"""The page in a real browser: what was on the screen when a key went down is what the database says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from prefrl.store.engine import Database
+from prefrl.store.schema import clip, lease, query
+from prefrl.types import Comparison
+
+pytestmark = pytest.mark.xdist_group("browser")
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+ROOT = Path(__file__).parents[2]
+SERVE = "import sys; from labeling_app.serve import serve; serve(sys.argv[1], 'cheetah', port=int(sys.argv[2]))"
+KINDS = {"ArrowLeft": "left", "ArrowRight": "right", "ArrowDown": "tie", "t": "tie", " ": "incomparable"}
+# Runs before the page's own scripts, so its listener is the first to see a key.
+SPY = """
+window.spy = { presses: [], delays: [], blanks: [] };
+spy.root = () => {
+  for (const e of document.querySelectorAll("*")) {
+    if (e.shadowRoot && e.shadowRoot.querySelector(".labeler")) return e.shadowRoot;
+  }
+  return null;
+};
+spy.pair = () => { const root = spy.root(); return root && root.querySelector(".pair:not(.off)"); };
+spy.code = (video) => {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 128;
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  pen.drawImage(video, 0, 0, 128, 128);
+  let code = 0;
+  for (let bit = 0; bit < 8; bit += 1) if (pen.getImageData(bit * 16 + 8, 8, 1, 1).data[0] > 128) code += 1 << bit;
+  return code;
+};
+spy.codes = () => { const pair = spy.pair(); return pair ? [...pair.querySelectorAll("video")].map(spy.code) : null; };
+spy.seen = () => spy.pair() && spy.root().querySelector(".stage[aria-busy=false]");
+spy.playing = (pair) => [...pair.querySelectorAll("video")].every((v) => !v.paused && v.currentTime > 0);
+addEventListener("keydown", (event) => {
+  const before = spy.pair();
+  const begun = performance.now();
+  let blank = 0;
+  spy.presses.push({ key: event.key, codes: spy.codes(), repeat: event.repeat });
+  const look = () => {
+    const now = spy.pair();
+    if (now !== before && (!now || [...now.querySelectorAll("video")].some((v) => v.readyState < 2))) blank += 1;
+    if (now && now !== before && spy.playing(now)) {
+      spy.delays.push(performance.now() - begun);
+      spy.blanks.push(blank);
+    } else if (performance.now() - begun < 3000) requestAnimationFrame(look);
+  };
+  if (!event.repeat) requestAnimationFrame(look);
+}, true);
+"""
+
+
+@dataclass
+class Server:
+    """The app as a process of its own, on a port that it keeps when it is started again."""
+
+    url: str
+    port: int
+    log: Path
+    command: tuple[str, ...] = (sys.executable, "-c", SERVE)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        environment = os.environ | {"PYTHONPATH": ":".join([str(ROOT), *sys.path]), "PYTHONDONTWRITEBYTECODE": "1"}
+        with self.log.open("ab") as log:
+            command = [*self.command, self.url, str(self.port)]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.log.parent)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.log.read_text()
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.where}/_stcore/health", timeout=5):
+                return
+            time.sleep(0.1)
+        pytest.fail(f"the app did not start: {self.log.read_text()}")
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    @property
+    def where(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass
+class Screen:
+    """A page of the app, and all that it complained about."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+
+    def press(self, key: str, after_ms: int = 0) -> None:
+        self.page.wait_for_timeout(after_ms)
+        self.page.keyboard.press("Space" if key == " " else key)
+
+    def text(self, name: str) -> str:
+        return str(self.page.locator(f".labeler .{name}").text_content())
+
+    def shows(self, name: str, words: str, seconds: float = 15) -> None:
+        deadline = time.monotonic() + seconds
+        while words not in self.text(name):
+            assert time.monotonic() < deadline, f"{name}: {self.text(name)!r} instead of {words!r}"
+            self.page.wait_for_timeout(50)
+
+    def watch(self, beside: list[int] | None = None, ms: int = 320) -> list[int]:
+        """Waits until another pair is seen, and has been for as long as an answer needs; returns its codes."""
+        script = "(old) => spy.seen() && String(spy.codes()) !== String(old)"
+        self.page.wait_for_function(script, arg=beside)
+        self.page.wait_for_timeout(ms)
+        return list(self.page.evaluate("spy.codes()"))
+
+    def presses(self) -> list[dict[str, Any]]:
+        return list(self.page.evaluate("spy.presses"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    missing = None if Path(CHROMIUM).exists() else "no chromium: apt-get install chromium"
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing = "no playwright: pip install playwright"
+    if missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, make_desk: Callable[..., Any], browser: Any) -> Iterator[Any]:
+    """One database and one server for most of the tests; each has an annotator of its own."""
+    folder = tmp_path_factory.mktemp("served")
+    url = f"sqlite:///{folder}/test.db"
+    with Database.create(url) as db:
+        desk = make_desk(db, n_segments=200)
+        server = Server(url, free_port(), folder / "log")
+        server.start()
+        try:
+            yield desk, server
+        finally:
+            server.kill()
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Screen]]:
+    """Opens pages; at the end none may have complained."""
+    screens, contexts = [], []
+
+    def begin(server: Server, name: str, **options: Any) -> Screen:
+        contexts.append(browser.new_context(locale="en-US", **options))
+        page = contexts[-1].new_page()
+        screen = Screen(page)
+        screens.append(screen)
+        page.add_init_script(SPY)
+        page.on("console", lambda m: m.type in ("error", "warning") and screen.complaints.append(f"console: {m.text}"))
+        page.on("pageerror", lambda error: screen.complaints.append(f"error: {error}"))
+        page.on("requestfailed", lambda r: screen.complaints.append(f"failed: {r.url} {r.failure}"))
+        page.on("response", lambda r: r.status >= 400 and screen.complaints.append(f"{r.status}: {r.url}"))
+        page.goto(f"{server.where}/?name={name}")
+        return screen
+
+    yield begin
+    complaints = [line for screen in screens for line in screen.complaints if not harmless(line)]
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def harmless(line: str) -> bool:
+    """A browser that lets go of a video breaks off what it was loading."""
+    return line.startswith("failed: ") and "/clips/" in line and line.endswith("net::ERR_ABORTED")
+
+
+def sides(desk: Any, row: Comparison) -> list[int]:
+    pair = [desk.ids.index(row.segment_1), desk.ids.index(row.segment_2)]
+    return pair if row.shown_left == 1 else pair[::-1]
+
+
+def rows_of(desk: Any, name: str) -> list[Comparison]:
+    return [row for row in desk.rows() if row.annotator == name]
+
+
+def wait_for_rows(desk: Any, screen: Screen, name: str, n: int, seconds: float = 20) -> list[Comparison]:
+    deadline = time.monotonic() + seconds
+    while len(rows_of(desk, name)) < n:
+        assert time.monotonic() < deadline, f"{len(rows_of(desk, name))} of {n} answers; {screen.text('line')}"
+        screen.page.wait_for_timeout(50)
+    return rows_of(desk, name)
+
+
+def check(desk: Any, rows: list[Comparison], presses: list[dict[str, Any]]) -> None:
+    """Row by row: the pair that was on the screen, its sides, and the key."""
+    assert len(rows) == len(presses)
+    for row, press in zip(rows, presses, strict=True):
+        assert sides(desk, row) == press["codes"]
+        assert row.preference.value == KINDS[press["key"]]
+
+
+def test_a_key_labels_what_is_on_the_screen(served: Any, open_page: Callable[..., Screen], capsys: Any) -> None:
+    desk, server = served
+    n = 30
+    desk.propose(n + 3)
+    begun = time.monotonic()
+    screen = open_page(server, "ann")
+    codes = screen.watch()
+    first_load = time.monotonic() - begun
+    keys = random.Random(1).choices(list(KINDS), k=n)
+    for key in keys:
+        screen.press(key)
+        codes = screen.watch(codes, ms=600)  # a person is not faster than that
+    rows = wait_for_rows(desk, screen, "ann", n)
+    screen.page.wait_for_timeout(200)
+    check(desk, rows_of(desk, "ann"), screen.presses())
+    assert not any(row.late for row in rows)
+    assert all(300 <= row.response_ms < 5000 for row in rows)
+    delays = sorted(screen.page.evaluate("spy.delays"))
+    assert len(delays) == n
+    p50, p95 = statistics.median(delays), delays[int(0.95 * n)]
+    blanks = sorted(screen.page.evaluate("spy.blanks"))
+    with capsys.disabled():
+        words = f"key -> next pair playing: p50 {p50:.0f} ms, p95 {p95:.0f} ms, max {delays[-1]:.0f} ms"
+        print(f"\n{words}; blank frames: {blanks}; first load {first_load:.1f} s")  # noqa: T201
+    assert p95 <= 250
+    assert statistics.median(blanks) <= 1
+    videos = "[...spy.root().querySelectorAll('video')].length"
+    assert screen.page.evaluate(videos) <= 6  # what was answered is released
+
+
+def test_a_held_key_is_one_answer(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(6)
+    screen = open_page(server, "holds")
+    screen.watch()
+    for _ in range(12):  # the system repeats the key 30 times a second
+        screen.page.keyboard.down("ArrowLeft")
+        screen.page.wait_for_timeout(33)
+    screen.page.keyboard.up("ArrowLeft")
+    screen.page.wait_for_timeout(1000)
+    presses = screen.presses()
+    assert [press["repeat"] for press in presses] == [False] + [True] * 11
+    check(desk, rows_of(desk, "holds"), presses[:1])
+
+
+def test_presses_in_a_hurry(served: Any, open_page: Callable[..., Screen]) -> None:
+    """Eight presses 50 ms apart: what was on the screen too short a time is not answered; then eight that count."""
+    desk, server = served
+    desk.propose(14)
+    screen = open_page(server, "hurries")
+    codes = screen.watch()
+    for _ in range(4):
+        for key in ("ArrowLeft", "ArrowRight"):
+            screen.press(key)
+            screen.page.wait_for_timeout(50)
+    screen.page.wait_for_timeout(800)
+    quick = screen.presses()
+    rows = rows_of(desk, "hurries")
+    check(desk, rows[:1], quick[:1])
+    pressed = [(press["codes"], KINDS[press["key"]]) for press in quick]
+    assert all((sides(desk, row), row.preference.value) in pressed for row in rows)
+    assert len({row.query_id for row in rows}) == len(rows) <= len({tuple(press["codes"]) for press in quick})
+    codes = screen.watch()
+    before = len(screen.presses())
+    for key in ("ArrowLeft", "ArrowRight") * 4:
+        screen.press(key)
+        codes = screen.watch(codes)
+    after = wait_for_rows(desk, screen, "hurries", len(rows) + 8)
+    check(desk, after[len(rows) :], screen.presses()[before:])
+
+
+def test_undo(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(6)
+    screen = open_page(server, "undoes")
+    first = screen.watch()
+    screen.press("ArrowLeft")
+    second = screen.watch(first)
+    screen.press("Backspace")  # perhaps before the answer was acknowledged
+    assert screen.watch(second) == first  # the same clips on the same sides
+    assert screen.page.locator(".labeler .again").is_visible()
+    screen.press("ArrowRight")
+    assert screen.watch(first) == second
+    screen.press("ArrowDown")
+    third = screen.watch(second)
+    wait_for_rows(desk, screen, "undoes", 4)
+    assert [row.preference.value for row in rows_of(desk, "undoes")] == ["left", "withdrawn", "right", "tie"]
+    assert [sides(desk, row) for row in rows_of(desk, "undoes")] == [first, first, first, second]
+    screen.page.reload()
+    assert screen.watch() == third
+    screen.press("Backspace")  # also what was answered before the reload
+    assert screen.watch(third) == second
+    screen.press("Backspace")
+    assert screen.watch(second) == first
+    screen.press("ArrowLeft")
+    assert screen.watch(first) == second
+    screen.press("ArrowRight")
+    assert screen.watch(second) == third
+    wait_for_rows(desk, screen, "undoes", 8)
+    standing = [row for row in desk.standing() if row.annotator == "undoes"]
+    assert [(sides(desk, row), row.preference.value) for row in standing] == [(first, "left"), (second, "right")]
+
+
+def test_by_mouse_and_by_keyboard_alone(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(8)
+    screen = open_page(server, "clicks")
+    page = screen.page
+    codes = screen.watch()
+    page.locator("[data-do=right]").click()
+    codes = screen.watch(codes)
+    screen.press(" ")  # not a second click on the button
+    codes = screen.watch(codes)
+    page.locator("[data-do=tie]").focus()
+    page.keyboard.press("Enter")
+    codes = screen.watch(codes)
+    rows = wait_for_rows(desk, screen, "clicks", 3)
+    assert [row.preference.value for row in rows] == ["right", "incomparable", "tie"]
+    assert page.locator(".labeler .help").is_hidden()
+    page.locator(".labeler").focus()
+    screen.press("h")
+    assert page.locator(".labeler .help").is_visible()
+    screen.press("Escape")
+    assert page.locator(".labeler .help").is_hidden()
+    screen.press("-")
+    assert page.evaluate("spy.pair().querySelector('video').playbackRate") == 0.75
+    screen.press("s")
+    codes = screen.watch(codes)
+    page.keyboard.press("Control+ArrowLeft")
+    page.keyboard.press("Shift+ArrowLeft")
+    page.get_by_text("Name and language").click()
+    page.get_by_label("Language").focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(500)
+    assert len(rows_of(desk, "clicks")) == 3
+    assert screen.watch() == codes
+
+
+def test_on_a_phone(served: Any, open_page: Callable[..., Screen], tmp_path: Path) -> None:
+    desk, server = served
+    desk.propose(4)
+    size = {"width": 390, "height": 844}
+    screen = open_page(server, "phones", viewport=size, has_touch=True, is_mobile=True, color_scheme="dark")
+    codes = screen.watch()
+    page = screen.page
+    for button in page.locator(".labeler button").all():
+        box = button.bounding_box()
+        assert box["height"] >= 44
+        assert box["width"] >= 44
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    left, right = (video.bounding_box() for video in page.locator(".pair:not(.off) video").all())
+    assert left["x"] + left["width"] <= right["x"]
+    assert left["width"] > 150
+    page.screenshot(path=str(tmp_path / "phone.png"))
+    page.locator("[data-do=left]").tap()
+    screen.watch(codes)
+    (row,) = wait_for_rows(desk, screen, "phones", 1)
+    assert (sides(desk, row), row.preference.value) == (codes, "left")
+
+
+def test_a_clip_that_is_gone(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    made = desk.propose(3)
+    with desk.db.write() as connection:
+        taken = sa.update(query).where(query.c.run_id == desk.run.id, query.c.id < made[0])
+        connection.execute(taken.values(state="expired", closed_ms=0, lease_token=None, lease_expires_ms=None))
+        first = sa.select(query.c.segment_1).where(query.c.id == made[0])
+    held = desk.labeler("unlucky").refill().pairs
+    with desk.db.write() as connection:
+        connection.execute(sa.delete(clip).where(clip.c.segment_id == first.scalar_subquery()))
+    screen = open_page(server, "unlucky")
+    screen.shows("loading", "it is no longer in the database")
+    assert screen.watch() == list(desk.shown(held[1].token))  # the next one came by itself
+    assert rows_of(desk, "unlucky") == []
+    assert [line for line in screen.complaints if "404" not in line and not harmless(line)] == []
+    screen.complaints.clear()
+    desk.draw()
+
+
+def test_two_tabs(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(4)
+    one = open_page(server, "twice")
+    two = open_page(server, "twice")
+    codes = one.watch()
+    assert two.watch() == codes
+    one.press("ArrowLeft")
+    one.watch(codes)
+    two.press("ArrowRight")
+    two.watch(codes)
+    rows = wait_for_rows(desk, one, "twice", 2)
+    assert [(sides(desk, row), row.preference.value, row.late) for row in rows] == [
+        (codes, "left", False),
+        (codes, "right", True),
+    ]
+    two.shows("line", "kept, not counted")
+
+
+def test_offline_for_ten_seconds(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(6)
+    screen = open_page(server, "offline")
+    codes = screen.watch()
+    screen.page.context.set_offline(True)
+    server.process.send_signal(signal.SIGSTOP)  # offline spares what is connected already
+    try:
+        begun = time.monotonic()
+        for key in ("ArrowLeft", "ArrowRight"):
+            screen.press(key)
+            codes = screen.watch(codes)
+        screen.press("ArrowDown")
+        screen.shows("waiting", "3 answers wait here")
+        screen.page.wait_for_timeout(max(0, 10_000 - 1000 * (time.monotonic() - begun)))
+        assert rows_of(desk, "offline") == []
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        screen.page.context.set_offline(False)
+    rows = wait_for_rows(desk, screen, "offline", 3, seconds=40)
+    check(desk, rows, screen.presses())
+    screen.shows("waiting", "")
+    screen.watch(codes)
+    screen.complaints.clear()
+
+
+def test_a_locked_database(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(6)
+    screen = open_page(server, "locked")
+    codes = screen.watch()
+    with desk.db.write() as connection:
+        connection.execute(sa.update(lease).where(lease.c.token == "none").values(shown_left=1))
+        for key in ("ArrowLeft", "ArrowRight"):
+            screen.press(key)
+            codes = screen.watch(codes)
+        screen.page.wait_for_timeout(4000)
+        screen.shows("waiting", "2 answers wait here")
+    rows = wait_for_rows(desk, screen, "locked", 2)
+    check(desk, rows, screen.presses())
+
+
+def test_a_server_that_is_killed(
+    browser: Any, open_page: Callable[..., Screen], make_desk: Callable[..., Any], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/test.db"
+    with Database.create(url) as db:
+        desk = make_desk(db)
+        desk.propose(8)
+        server = Server(url, free_port(), tmp_path / "log")
+        try:
+            server.start()
+            screen = open_page(server, "ann")
+            codes = screen.watch()
+            screen.press("ArrowLeft")
+            codes = screen.watch(codes)
+            wait_for_rows(desk, screen, "ann", 1)
+            screen.page.wait_for_timeout(500)
+            server.kill()
+            for key in ("ArrowRight", "ArrowDown"):
+                screen.press(key)
+                codes = screen.watch(codes)
+            screen.press("ArrowLeft")
+            screen.page.wait_for_timeout(500)
+            assert len(rows_of(desk, "ann")) == 1
+            server.start()
+            rows = wait_for_rows(desk, screen, "ann", 4, seconds=60)
+            check(desk, rows, screen.presses())
+            codes = screen.watch()  # and it goes on
+            # killed again, and this time the page is loaded anew before anything was sent
+            server.kill()
+            screen.press("ArrowRight")
+            server.start()
+            screen.page.goto(f"{server.where}/?name=ann")
+            rows = wait_for_rows(desk, screen, "ann", 5, seconds=60)
+            assert sides(desk, rows[-1]) == codes
+            assert screen.watch(codes) != codes
+            assert len(rows_of(desk, "ann")) == 5
+        finally:
+            server.kill()
+        screen.complaints.clear()
+
+
+def test_plain_streamlit_run(
+    browser: Any, open_page: Callable[..., Screen], make_desk: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Without the route of the clips they travel inside the page."""
+    url = f"sqlite:///{tmp_path}/test.db"
+    code = (
+        "import os, sys; os.environ['PREFRL_DB'] = sys.argv[1]; sys.argv = ['streamlit', 'run', '"
+        f"{ROOT}/labeling_app/app.py', '--server.port', sys.argv[2], '--server.address', '127.0.0.1', "
+        "'--server.headless', 'true', '--server.fileWatcherType', 'none', '--browser.gatherUsageStats', 'false'];"
+        "from streamlit.web.cli import main; main()"
+    )
+    with Database.create(url) as db:
+        desk = make_desk(db)
+        desk.propose(4)
+        server = Server(url, free_port(), tmp_path / "log", (sys.executable, "-c", code))
+        try:
+            server.start()
+            screen = open_page(server, "ann")
+            first = screen.watch()
+            assert screen.page.evaluate("spy.pair().querySelector('video').src").startswith("data:video/mp4")
+            screen.press("ArrowLeft")
+            second = screen.watch(first)
+            screen.press("Backspace")
+            assert screen.watch(second) == first
+            screen.press("ArrowRight")
+            wait_for_rows(desk, screen, "ann", 3)
+            (row,) = desk.standing()
+            assert (sides(desk, row), row.preference.value) == (first, "right")
+        finally:
+            server.kill()

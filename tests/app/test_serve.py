@@ -1,0 +1,59 @@
+"""Where the app listens."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from labeling_app import source
+from labeling_app.serve import SETTINGS, free_port
+from prefrl.errors import ConfigError, StoreError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is in use"):
+            free_port("127.0.0.1", port)
+    assert free_port("127.0.0.1", port) == port
+    assert free_port("127.0.0.1", None) >= 8501
+
+
+def test_an_address_that_is_not_ours() -> None:
+    with pytest.raises(ConfigError, match="cannot listen on 192"):
+        free_port("192.0.2.1", 8501)
+
+
+def test_settings_that_must_not_change() -> None:
+    assert SETTINGS["client.showErrorDetails"] == SETTINGS["server.fileWatcherType"] == "none"
+    assert SETTINGS["browser.gatherUsageStats"] is SETTINGS["server.enableStaticServing"] is False
+    assert SETTINGS["client.toolbarMode"] == "viewer"
+
+
+def test_the_environment_names_the_run(desk, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(source.DB_VARIABLE, raising=False)
+    with pytest.raises(StoreError, match="PREFRL_DB is not set"):
+        source.source()
+    monkeypatch.setenv(source.DB_VARIABLE, database_url)
+    monkeypatch.setenv(source.RUN_VARIABLE, "cheetah")
+    assert source.source() == source.Source(database_url, "cheetah")
+    assert source.find_run(desk.db, "cheetah").id == source.find_run(desk.db, "").id == desk.run.id
+    assert source.find_run(desk.db, "nobody") is None
+    assert source.exists(database_url)
+    assert not source.exists("sqlite:////nowhere/at/all.db")
+
+
+def test_the_app_loads_no_torch() -> None:
+    code = "import sys, labeling_app.label_page, labeling_app.serve, labeling_app.clips; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = {name.partition(".")[0] for name in run.stdout.split()}
+    assert "streamlit" in loaded
+    assert not loaded & {"torch", "mujoco", "stable_baselines3", "tensorboard", "matplotlib"}
