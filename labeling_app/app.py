@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from labeling_app import owner
 from labeling_app.label_page import label_page, page_words
 
 # less room above the clips; a theme setting would do it too, and switch the dark mode off
@@ -13,10 +14,17 @@ _STYLE = "<style>.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2r
 def main() -> None:
     """Shows the page that was asked for."""
     words = page_words()
-    st.set_page_config(page_title=words("page.title"), layout="centered")
+    pages = [
+        st.Page(label_page, title=words("page.title"), url_path="label", default=True),
+        st.Page(owner.dashboard_page, title=words("dashboard.title"), url_path="dashboard"),
+        st.Page(owner.comparisons_page, title=words("comparisons.title"), url_path="comparisons"),
+        st.Page(owner.transfer_page, title=words("transfer.title"), url_path="transfer"),
+    ]
+    page = st.navigation(pages, position="top")
+    layout = "centered" if page is pages[0] else "wide"
+    st.set_page_config(page_title=page.title, layout=layout)  # type: ignore[arg-type]  # one of its two words
     st.html(_STYLE)
-    pages = [st.Page(label_page, title=words("page.title"), url_path="label", default=True)]
-    st.navigation(pages, position="hidden" if len(pages) == 1 else "sidebar").run()
+    page.run()
 
 
 main()

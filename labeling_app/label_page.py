@@ -25,7 +25,7 @@ _LOG = logging.getLogger("labeling_app")
 def label_page() -> None:
     """Name, instructions, and the pairs."""
     words = page_words()
-    annotator = clean_name(st.query_params.get("name"))
+    annotator = visitor()
     if annotator is None:
         _ask_name(words)
         return
@@ -35,8 +35,21 @@ def label_page() -> None:
 
 
 def page_words() -> Words:
-    """The catalogue of this visitor: of the address, else of the browser."""
-    return load(choose(st.query_params.get("lang"), st.context.locale))
+    """The catalogue of this visitor: of the address, else chosen earlier, else of the browser."""
+    return load(choose(_kept("lang"), st.context.locale))
+
+
+def visitor() -> str | None:
+    """The name that was typed, or None."""
+    return clean_name(_kept("name"))
+
+
+def _kept(key: str) -> str | None:
+    """A word of the address, which survives a reload; Streamlit drops it where another page is opened."""
+    if key in st.query_params:
+        st.session_state[f"kept-{key}"] = st.query_params[key]
+    kept = st.session_state.get(f"kept-{key}")
+    return None if kept is None else str(kept)
 
 
 @st.fragment
@@ -116,5 +129,6 @@ def _settings(words: Words, annotator: str) -> None:
             st.query_params["lang"] = str(picked)
             st.rerun()
         if st.button(words("page.change_name")):
-            del st.query_params["name"]
+            del st.session_state["kept-name"]
+            st.query_params.pop("name", None)
             st.rerun()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import sys
@@ -12,10 +11,9 @@ from pathlib import Path
 
 from labeling_app.source import DB_VARIABLE, RUN_VARIABLE
 from prefrl.errors import ConfigError
+from prefrl.run.people import free_port
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-FIRST_PORT = 8501
-N_PORTS = 100
 SCRIPT = Path(__file__).with_name("app.py")
 SETTINGS = {
     "browser.gatherUsageStats": False,
@@ -62,28 +60,6 @@ def serve(
     sys.argv = [str(SCRIPT)]
     app = st.App(SCRIPT, routes=routes())
     app.run(config={**SETTINGS, "server.address": host, "server.port": chosen})
-
-
-def free_port(host: str, port: int | None) -> int:
-    """The port that was asked for, or the first free one.
-
-    Raises:
-        ConfigError: It is in use, or the address is none of this machine's.
-    """
-    wanted = [port] if port is not None else range(FIRST_PORT, FIRST_PORT + N_PORTS)
-    for number in wanted:
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            with socket.socket(family) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((host, number))
-                return int(probe.getsockname()[1])
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise ConfigError(f"cannot listen on {host}:{number}: {error.strerror or error}") from error
-    if port is not None:
-        raise ConfigError(f"port {port} on {host} is in use: end the process there, or give another --port")
-    raise ConfigError(f"ports {FIRST_PORT} to {FIRST_PORT + N_PORTS - 1} on {host} are in use: give one with --port")
 
 
 def _shown(host: str) -> str:

@@ -13,6 +13,7 @@ from labeling_app.states import PageState, Situation
 
 LANGUAGES = {"en": "English", "ko": "한국어"}
 FALLBACK = "en"
+PARTS = ("", "dashboard.")  # the Label page and its frame; the pages for who owns the run
 _SPANS = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1_000, "seconds"))
 
 
@@ -23,7 +24,7 @@ class Words:
     language: str
     tree: dict[str, Any]
 
-    def __call__(self, key: str, **places: object) -> str:
+    def __call__(self, key: str, /, **places: object) -> str:
         """One entry.
 
         Raises:
@@ -62,8 +63,10 @@ def load(language: str) -> Words:
     """
     if language not in LANGUAGES:
         raise KeyError(language)
-    text = (Path(__file__).parent / f"{language}.toml").read_text(encoding="utf-8")
-    return Words(language, tomllib.loads(text))
+    tree: dict[str, Any] = {}
+    for part in PARTS:
+        tree |= tomllib.loads((Path(__file__).parent / f"{part}{language}.toml").read_text(encoding="utf-8"))
+    return Words(language, tree)
 
 
 def ack_line(words: Words, ack: Ack, held: Held) -> str:
