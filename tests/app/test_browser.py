@@ -413,8 +413,8 @@ def test_two_tabs(served: Any, open_page: Callable[..., Screen]) -> None:
     desk, server = served
     desk.propose(4)
     one = open_page(server, "twice")
-    two = open_page(server, "twice")
     codes = one.watch()
+    two = open_page(server, "twice")
     assert two.watch() == codes
     one.press("ArrowLeft")
     one.watch(codes)

@@ -205,4 +205,4 @@ def test_the_app_loads_no_torch() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     loaded = set(run.stdout.split())
     assert {"streamlit", "altair", "sqlalchemy"} <= loaded
-    assert not loaded & {"torch", "matplotlib", "gymnasium", "safetensors", "stable_baselines3"}
+    assert not loaded & {"torch", "matplotlib", "mujoco", "safetensors", "stable_baselines3"}
