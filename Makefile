@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test check slow bench lock clean
+TASK ?= pendulum
+
+.PHONY: help setup demo label test check slow bench lock clean
 
 help:
 	@echo "make demo    teach an agent from comparisons in a few minutes, and write a report"
+	@echo "make label   teach a task yourself, on a page (TASK=backflip-hopper for the paper's back-flip)"
 	@echo "make test    all tests but the slow ones"
 	@echo "make check   lint, types and formatting"
 	@echo "make slow    learning runs of minutes"
@@ -25,6 +28,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 demo: setup
 	$(BIN)/python -m experiments.demo
+
+label: setup
+	$(BIN)/prefrl run $(TASK) --human
 
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not bench"
