@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
-from prefrl.config import from_dict
+from prefrl.config import from_dict, nearest
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 from prefrl.flags import add_settings, config_from
 
@@ -26,6 +29,8 @@ DEFAULT_DB = "sqlite:///runs/prefrl.db"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line, do it, and exit: 0 well, 2 for an error of the user, 130 after Ctrl-C."""
+    if not {"", here := os.path.abspath(os.curdir)} & set(sys.path):
+        sys.path.insert(0, here)  # plug-ins beside the person, as with `python -m`, which starts the roles
     args = build_parser().parse_args(argv)
     try:
         code = args.do(args)
@@ -40,9 +45,37 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
+class Parser(argparse.ArgumentParser):
+    """One line for words that it does not know, with the nearest that it does; no abbreviations."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def parse_args(self, argv: Any = None, namespace: Any = None) -> Any:
+        """Parse all words; those of a verb are looked up among the verb's own flags."""
+        args, unknown = self.parse_known_args(argv, namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            known = args.parser._option_string_actions if "parser" in args else self._option_string_actions
+            self.error(f"unknown argument {word!r}{nearest(word, known)}; `prefrl VERB --help` lists all")
+        return args
+
+    def error(self, message: str) -> Any:
+        """Say what is wrong and how to find out what is right, and exit with 2."""
+        self.exit(2, f"prefrl: {message}\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = [str(choice) for choice in action.choices or ()]
+        if choices and value not in choices:
+            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            raise argparse.ArgumentError(
+                None, f"{name} is {value!r}; it must be one of {', '.join(choices)}{nearest(str(value), choices)}"
+            )
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All verbs and their flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="prefrl", description="Teach agents by human preference: compare short clips, and an agent learns."
     )
     parser.add_argument("--version", action="version", version=f"prefrl {__version__}")
@@ -61,8 +94,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     resume = _verb(verbs, "resume", "go on with a run after any kind of end", _resume)
     resume.add_argument("name")
-    resume.add_argument("--steps", type=int, help="new total of agent steps, to train on beyond the old one")
-    resume.add_argument("--labels", type=int, help="new total of comparisons")
+    resume.add_argument("--steps", type=_whole, help="new total of agent steps, to train on beyond the old one")
+    resume.add_argument("--labels", type=_whole, help="new total of comparisons")
     resume.add_argument("--mode", choices=MODES, default="async")
     resume.add_argument("--folder", type=Path, default=Path("runs"))
     resume.add_argument("--json", action="store_true", help="print the final status as JSON")
@@ -116,9 +149,18 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _whole(text: str) -> int:
+    """A number of things, as ``100000``, ``100_000`` or ``1e5``."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError, OverflowError):
+            if (number := kind(text)) == int(number):
+                return int(number)
+    raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
+
+
 def _verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")
-    parser.set_defaults(do=do)
+    parser.set_defaults(do=do, parser=parser)
     if name != "doctor":
         parser.add_argument(
             "--db",
@@ -145,8 +187,10 @@ def _open(args: argparse.Namespace, *, readonly: bool = False) -> Database:
 def _run(args: argparse.Namespace) -> int:
     from prefrl.run.create import check_folder, check_start, new_run, prepare
     from prefrl.store.engine import Database
-    from prefrl.store.runs import free_name
+    from prefrl.store.runs import check_name, free_name
 
+    if args.name is not None:
+        check_name(args.name)
     check_start(args.mode, config := config_from(args))
     check_folder(args.folder / (args.name or ""))
     page = _page(args) if args.human else None
@@ -199,13 +243,14 @@ def _start(args: argparse.Namespace, db: Database, run: Run, page: PageOptions |
     if args.json:
         print(json.dumps(status.to_dict(), indent=2))
     else:
-        at = "" if args.db == os.environ.get("PREFRL_DB", DEFAULT_DB) else f" --db '{db.url}'"
+        at = "" if args.db == os.environ.get("PREFRL_DB", DEFAULT_DB) else f" --db {quote(db.url)}"
+        name = quote(run.name)
         print(f"run {run.name} {'is done' if done else 'stopped'} after {status.env_steps:,} steps. Next:")
         if not done:
-            print(f"  prefrl resume {run.name}{at}{' --human' if args.human else ''}     to go on")
-        print(f"  prefrl report {run.name}{at}     for plots")
+            print(f"  prefrl resume {name}{at}{' --human' if args.human else ''}     to go on")
+        print(f"  prefrl report {name}{at}     for plots")
         if has_true_reward(status.task):
-            print(f"  prefrl eval {run.name}{at}       for its true return")
+            print(f"  prefrl eval {name}{at}       for its true return")
     return 0 if done else 130
 
 
@@ -219,6 +264,10 @@ def _worker(args: argparse.Namespace) -> int:
         if isinstance(error, FencedError):
             return FENCED
         return 2 if args.parent is None else UNREACHABLE  # a supervisor tries again, a person reads it
+    except PrefrlError as error:
+        if args.parent is not None and error.__cause__ is not None:  # the log keeps the whole story
+            traceback.print_exception(error.__cause__)
+        raise
     return 0
 
 

@@ -245,8 +245,9 @@ def _check_choices(config: RunConfig) -> None:
 
 def nearest(word: str, names: typing.Iterable[str]) -> str:
     """``"; did you mean X?"`` for the closest name, or an empty string."""
-    close = difflib.get_close_matches(word, list(names), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), lower, n=1)
+    return f"; did you mean {lower[close[0]]}?" if close else ""
 
 
 @dataclass(frozen=True)
@@ -320,7 +321,8 @@ def _typed(setting: Setting, value: Any) -> Any:
         if isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
             return dict(value) if plain is dict else value
     wanted = " or ".join("nothing" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)
-    raise ConfigError(f"{setting.name} must be {wanted}, not {value!r} ({type(value).__name__})")
+    form = "; write it as '{key = 1, name = \"text\"}'" if "dict" in wanted else ""
+    raise ConfigError(f"{setting.name} must be {wanted}, not {value!r} ({type(value).__name__}){form}")
 
 
 def parse_value(setting: Setting, text: str) -> Any:
@@ -328,9 +330,12 @@ def parse_value(setting: Setting, text: str) -> Any:
     if setting.type is str:
         return text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    wanted = typing.get_args(setting.type) or (setting.type,)
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and int in wanted and float not in wanted else value  # 1e5
 
 
 def load_toml(path: Path) -> dict[str, Any]:

@@ -1,5 +1,13 @@
 """The errors a person can cause; each message names the thing, what was found, and how to mend it."""
 
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+_NOT_THEIRS = (str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+
 
 class PrefrlError(Exception):
     """Root of all errors that prefrl raises on purpose; shown as one line, without a traceback."""
@@ -27,3 +35,14 @@ class RewardError(PrefrlError):
 
 class DataError(PrefrlError):
     """An imported or stored record is not valid."""
+
+
+def describe(error: BaseException) -> str:
+    """An exception of somebody's own code in one line, with the innermost place in that code: file and line."""
+    words = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    if isinstance(error, SyntaxError):  # names its place itself
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not f.filename.startswith((*_NOT_THEIRS, "<"))]
+    return f"{text} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else text

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prefrl.config import nearest
-from prefrl.errors import ConfigError
+from prefrl.errors import ConfigError, describe
 
 
 def find(kind: str, name: str, built_in: Mapping[str, Any]) -> Any:
@@ -30,8 +30,8 @@ def find(kind: str, name: str, built_in: Mapping[str, Any]) -> Any:
     if name in installed:
         try:
             return installed[name].load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"{kind} {name!r} cannot be imported: {error}") from error
+        except Exception as error:  # whatever its module does
+            raise ConfigError(f"{kind} {name!r} cannot be imported: {describe(error)}") from error
     names = [*built_in, *installed]
     raise ConfigError(f"unknown {kind} {name!r}; known: {', '.join(names)}, or module:attribute{nearest(name, names)}")
 
@@ -40,5 +40,5 @@ def _import(kind: str, name: str) -> Any:
     module, _, attribute = name.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:  # TypeError: a relative name
-        raise ConfigError(f"{kind} {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever the module does
+        raise ConfigError(f"{kind} {name!r} cannot be imported: {describe(error)}") from error

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from prefrl.errors import EnvError
+from prefrl.errors import EnvError, describe
 
 ENDS = ("refuse", "reset", "allow")
 
@@ -40,7 +40,10 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         self._step = 0
-        obs, info = self.env.reset(seed=seed, options=options)
+        try:
+            obs, info = self.env.reset(seed=seed, options=options)
+        except Exception as error:  # whatever the environment does
+            raise EnvError(f"{self._name}: reset failed: {describe(error)}") from error
         self._check_finite(obs, 0.0)
         return obs, info
 
@@ -51,8 +54,11 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
             EnvError: The observation or reward is not finite, or the episode ended early and
                 ``ends`` is ``refuse``.
         """
-        obs, reward, terminated, truncated, info = self.env.step(action)
         self._step += 1
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+        except Exception as error:  # whatever the environment does
+            raise EnvError(f"{self._name}: step {self._step} failed: {describe(error)}") from error
         self._check_finite(obs, reward)
         if self._ends == "allow" or not (terminated or truncated):
             return obs, reward, terminated, truncated, info

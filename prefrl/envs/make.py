@@ -16,7 +16,7 @@ from prefrl.envs import register
 from prefrl.envs.ends import ENDS, FixedHorizon
 from prefrl.envs.states import StateInInfo, is_mujoco
 from prefrl.envs.tasks import TASKS, find_task
-from prefrl.errors import EnvError
+from prefrl.errors import EnvError, describe
 
 DEFAULT_HORIZON = 1000
 MAX_PROBE_STEPS = 2000
@@ -100,7 +100,7 @@ def probe_env(
     except EnvError:
         raise
     except Exception as error:
-        raise EnvError(f"{env_id}: step {step} failed: {type(error).__name__}: {error}") from error
+        raise EnvError(f"{env_id}: step {step} failed: {describe(error)}") from error
     finally:
         env.close()
 
@@ -134,11 +134,14 @@ def check_spaces(env_id: str, env: AnyEnv) -> None:
         EnvError: The observation is not a 1-D float Box, or the action neither a bounded 1-D float Box
             nor a Discrete that starts at 0.
     """
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), spaces.Space):
+            raise EnvError(f"{env_id} has no {name}: set it in the environment's __init__, or in its class")
     obs, act = env.observation_space, env.action_space
     if not isinstance(obs, spaces.Box) or len(obs.shape) != 1 or not np.issubdtype(obs.dtype, np.floating):
         raise EnvError(
             f"{env_id}: the observation space must be a float Box of one dimension, but it is {obs}; "
-            "flatten it with gymnasium.wrappers.FlattenObservation in the environment you register"
+            f"{_advice(obs)} in the environment you register"
         )
     if isinstance(act, spaces.Discrete):
         if act.start != 0:
@@ -149,8 +152,16 @@ def check_spaces(env_id: str, env: AnyEnv) -> None:
     if not (np.isfinite(act.low).all() and np.isfinite(act.high).all()):
         raise EnvError(
             f"{env_id}: the action space must have finite bounds, but it is {act}; "
-            "bound it with gymnasium.wrappers.RescaleAction or ClipAction in the environment you register"
+            "give its Box finite low and high in the environment you register"
         )
+
+
+def _advice(obs: spaces.Space[Any]) -> str:
+    """How to turn observations into a float Box of one dimension."""
+    if isinstance(obs, spaces.Box) and np.issubdtype(obs.dtype, np.floating):
+        return "flatten it with gymnasium.wrappers.FlattenObservation"
+    flatten = "" if isinstance(obs, spaces.Box) and len(obs.shape) == 1 else "FlattenObservation and then "
+    return f"use {flatten}DtypeObservation(env, np.float32) of gymnasium.wrappers"
 
 
 def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
@@ -160,8 +171,8 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if module:
         try:
             import_module(module)
-        except ImportError as error:
-            raise EnvError(f"{env_id}: the module {module!r} cannot be imported: {error}") from error
+        except Exception as error:  # whatever the module does
+            raise EnvError(f"{env_id}: the module {module!r} cannot be imported: {describe(error)}") from error
     task = find_task(name)
     spec = gym.registry.get(task.env_id if task else name)
     if spec is not None and spec.entry_point is not None:
@@ -181,8 +192,9 @@ def _build(spec: gym.envs.registration.EnvSpec, options: dict[str, Any]) -> AnyE
             warnings.filterwarnings("ignore", message=".*not in the possible render_modes")
             env: AnyEnv = gym.make(spec, max_episode_steps=-1, disable_env_checker=True, **options)
             return env
-    except (gym.error.Error, ImportError, TypeError) as error:
-        raise EnvError(f"{spec.id} cannot be made with {options}: {error}") from error
+    except Exception as error:  # whatever its constructor does
+        how = f"env.kwargs {options}" if options else "no env.kwargs"
+        raise EnvError(f"{spec.id} cannot be made with {how}: {describe(error)}") from error
 
 
 def _strip_time_limits(env: AnyEnv) -> tuple[AnyEnv, int | None]:

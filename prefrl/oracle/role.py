@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from prefrl.config import from_dict
-from prefrl.oracle.teachers import ReturnStatistics, make_teacher
+from prefrl.oracle.teachers import ReturnStatistics, ask, make_teacher
 from prefrl.seeding import Stream, rng_for
 from prefrl.store.engine import Database
 from prefrl.store.queue import answer, counts, lease, resume_leases
@@ -62,7 +62,7 @@ class OracleRole:
         return Answer(
             query_id=lease.query_id,
             token=lease.token,
-            preference=self.teacher(left, right, stats, rng),
+            preference=ask(self.label.oracle, self.teacher, left, right, stats, rng),
             annotator=self.annotator,
             uuid=lease.token,  # one answer a lease, however often it is sent
             detail=detail,

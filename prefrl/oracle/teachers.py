@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prefrl.errors import ConfigError
+from prefrl.errors import ConfigError, describe
 from prefrl.registry import find
 from prefrl.types import Preference
 
@@ -131,13 +131,38 @@ def make_teacher(name: str, parameters: dict[str, Any]) -> tuple[Teacher, dict[s
     try:
         bound = inspect.signature(make).bind(**parameters)
         bound.apply_defaults()
-        return make(**parameters), dict(bound.arguments)
+        teacher = make(**parameters)
     except ConfigError:
         raise
     except TypeError as error:
-        raise ConfigError(f"label.oracle_kwargs do not fit the oracle {name!r}: {error}") from error
+        more = "" if parameters or name in TEACHERS else "; name a function that returns the oracle, not the oracle"
+        raise ConfigError(f"label.oracle_kwargs do not fit the oracle {name!r}: {error}{more}") from error
     except Exception as error:  # whatever a plug-in raises
-        raise ConfigError(f"the oracle {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"the oracle {name!r} cannot be made: {describe(error)}") from error
+    if not callable(teacher):
+        raise ConfigError(
+            f"{name!r} returned {teacher!r}; it must return the oracle: a function (left, right, stats, rng)"
+        )
+    return teacher, dict(bound.arguments)
+
+
+def ask(
+    name: str, teacher: Teacher, left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator
+) -> Preference:
+    """The answer of the teacher called ``name``.
+
+    Raises:
+        ConfigError: It raises, or answers with something else; names the place in its code.
+    """
+    try:
+        answer = teacher(left, right, stats, rng)
+    except Exception as error:  # whatever a plug-in raises
+        raise ConfigError(f"the oracle {name!r} failed: {describe(error)}") from error
+    if not isinstance(answer, Preference) or answer is Preference.WITHDRAWN:
+        raise ConfigError(
+            f"the oracle {name!r} answered {answer!r}, not LEFT, RIGHT, TIE or INCOMPARABLE of prefrl.types.Preference"
+        )
+    return answer
 
 
 def _at_least(name: str, value: float, low: float) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from prefrl.config import from_dict
+from prefrl.errors import ConfigError, describe
 from prefrl.registry import find
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
@@ -115,7 +116,11 @@ class RewardRole:
             return False
         features = [self.spaces.features(s.obs, s.act) for s in segments]
         obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
-        chosen = self._selector()(self.ensemble, obs, act, candidates, n)
+        select = self._selector()
+        try:
+            chosen = select(self.ensemble, obs, act, candidates, n)
+        except Exception as error:  # whatever a plug-in raises
+            raise ConfigError(f"query.selector {self.query.selector!r} failed: {describe(error)}") from error
         pairs = [(ids[a], ids[b]) for a, b in chosen.tolist()]
         propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
         return True

@@ -11,7 +11,7 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from prefrl.config import PolicyConfig
-from prefrl.errors import ConfigError
+from prefrl.errors import ConfigError, describe
 from prefrl.registry import find
 from prefrl.rollout.trpo import EntropyTRPO
 
@@ -66,8 +66,8 @@ def make_learner(config: PolicyConfig, venv: VecEnv, seed: int) -> OnPolicyAlgor
         if "policy_kwargs" in defaults:  # a net of another size keeps the optimiser
             kwargs["policy_kwargs"] = defaults["policy_kwargs"] | kwargs["policy_kwargs"]
         learner = make(policy, venv, seed=seed, device=config.device, **kwargs)
-    except (TypeError, ValueError, AssertionError) as error:
-        raise ConfigError(f"policy.kwargs do not fit the learner {config.learner!r}: {error}") from error
+    except Exception as error:  # whatever its constructor does
+        raise ConfigError(f"policy.kwargs do not fit the learner {config.learner!r}: {describe(error)}") from error
     if not isinstance(learner, OnPolicyAlgorithm):
         raise ConfigError(
             f"policy.learner {config.learner!r} makes {type(learner).__name__}, which is not an on-policy "

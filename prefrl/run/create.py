@@ -13,7 +13,7 @@ from gymnasium import spaces
 from prefrl.config import LEARNERS, NETS, SELECTORS, RunConfig, from_dict, resolve, resolve_label, to_dict
 from prefrl.envs.make import env_versions, make_env, probe_env
 from prefrl.envs.tasks import has_true_reward
-from prefrl.errors import ConfigError, EnvError
+from prefrl.errors import ConfigError, EnvError, PrefrlError, describe
 from prefrl.registry import find
 from prefrl.reward_model.schedule import budget_of
 from prefrl.reward_model.spaces import Spaces
@@ -44,8 +44,6 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         ConfigError: A setting cannot work for this environment.
         EnvError: The environment is unknown or unsuitable.
     """
-    from prefrl.oracle.teachers import make_teacher
-
     custom = bool(config.policy.kwargs)  # before the task adds its own
     config = resolve(config)
     check_truth(config)
@@ -57,7 +55,7 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
             f"env.segment_steps is {env.segment_steps}, longer than an episode of {env.id} ({horizon}); make it shorter"
         )
     if config.label.oracle != "none":
-        make_teacher(config.label.oracle, config.label.oracle_kwargs)
+        _try_oracle(config)
     elif config.reward.source == "learned":
         _try_drawing(config)
     # what ships with prefrl and is given no settings of its own needs no trial, and torch two seconds to import
@@ -107,10 +105,27 @@ def _try_drawing(config: RunConfig) -> None:
         env.close()
 
 
+def _try_oracle(config: RunConfig) -> None:
+    from prefrl.oracle.teachers import ReturnStatistics, ask, make_teacher
+
+    name, steps = config.label.oracle, config.env.segment_steps
+    assert steps is not None, "the configuration is resolved"
+    teacher, _ = make_teacher(name, config.label.oracle_kwargs)
+    ask(name, teacher, np.zeros(steps), np.ones(steps), ReturnStatistics(1.0, 0.0), np.random.default_rng(0))
+
+
 def _try_selector(name: str) -> None:
     from prefrl.reward_model.selection import SELECTORS as BUILT_IN
 
-    find("selector", name, BUILT_IN)
+    select = find("selector", name, BUILT_IN)
+    from prefrl.testing import check_selector
+
+    try:
+        check_selector(select)
+    except PrefrlError as error:
+        raise ConfigError(f"query.selector {name!r}: {error}") from error
+    except Exception as error:  # whatever a plug-in raises
+        raise ConfigError(f"query.selector {name!r} failed: {describe(error)}") from error
 
 
 def _try_net(config: RunConfig, found: Spaces) -> None:
@@ -119,8 +134,10 @@ def _try_net(config: RunConfig, found: Spaces) -> None:
     try:
         ensemble = RewardEnsemble(found, config.reward, config.seed)
         ensemble.reward(np.zeros((2, *found.obs_shape)), np.zeros((2, *found.act_shape)))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"reward.net {config.reward.net!r} does not work here: {error}") from error
+    except PrefrlError:
+        raise
+    except Exception as error:  # whatever a plug-in raises
+        raise ConfigError(f"reward.net {config.reward.net!r} does not work here: {describe(error)}") from error
 
 
 def _try_learner(config: RunConfig) -> None:
@@ -131,7 +148,14 @@ def _try_learner(config: RunConfig) -> None:
     resolve_device(config.policy.device)
     venv = make_venv(config.env, config.policy.n_envs, config.seed)
     try:
-        make_learner(config.policy, venv, config.seed)
+        make_learner(config.policy, venv, config.seed).learn(
+            1
+        )  # a rollout and an update: some settings fail only there
+    except PrefrlError:
+        raise
+    except Exception as error:  # whatever the learner does
+        name = config.policy.learner
+        raise ConfigError(f"the learner {name!r} fails with these policy.kwargs: {describe(error)}") from error
     finally:
         venv.close()
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import TypeVar
 
@@ -206,14 +207,22 @@ class Supervisor:
         message = f"{child.role} {how}" + (f": {words.splitlines()[-1]}" if words and code > 0 else "")
         if n_deaths >= MAX_DEATHS or code == REFUSED:
             add_event(self.db, self.run.id, "supervisor", "failed", message)
-            times = "" if code == REFUSED else f" died {n_deaths} times without getting any further, and the last time"
-            raise PrefrlError(
-                f"run {self.run.name!r} stops: {child.role}{times} {how}. Its last words ({child.log}):\n{words}\n"
-                f"Everything up to its last checkpoint is kept; mend the cause and type: prefrl resume {self.run.name}"
-            )
+            raise PrefrlError(self._end(child, how, words, n_deaths))
         add_event(self.db, self.run.id, "supervisor", "restart", f"{message}; started again")
         self.view.say(f"{message}; started again")
         self.children[child.role] = self._start(child.role, n_deaths, max(progress, child.progress))
+
+    def _end(self, child: Child, how: str, words: str, n_deaths: int) -> str:
+        """Why the run stops, and how it goes on; one that was refused has said why in its last line."""
+        if child.process.returncode == REFUSED and words:
+            why = f"{child.role}: {words.splitlines()[-1].removeprefix('prefrl: ')} (log: {child.log})\n"
+        else:
+            times = f"died {n_deaths} times without getting any further, and the last time {how}"
+            why = f"{child.role} {times}. Its last words ({child.log}):\n{words}\n"
+        return (
+            f"run {self.run.name!r} stops: {why}Everything up to its last checkpoint is kept; mend the cause and type: "
+            f"prefrl resume {quote(self.run.name)} --db {quote(self.db.url)}"
+        )
 
     def _give_up(self, child: Child) -> None:
         """A process elsewhere has taken the role over: leave it to that one."""

@@ -36,10 +36,9 @@ def create_run(db: Database, name: str, config: dict[str, Any], versions: dict[s
     """Adds a run.
 
     Raises:
-        StoreError: The name is empty or taken.
+        StoreError: The name is taken, or none that a folder can have.
     """
-    if not name.strip():
-        raise StoreError(f"{db.url}: a run needs a name: give one with --name")
+    check_name(name)
     with db.write() as connection:
         new = connection.execute(
             insert_or_ignore(connection, run)
@@ -55,6 +54,21 @@ def create_run(db: Database, name: str, config: dict[str, Any], versions: dict[s
             "--name gives the new one another name"
         )
     return _run(new)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that would lead out of the folder of its run, or confuse people.
+
+    Raises:
+        StoreError: It is empty, or holds something else than letters, digits, spaces and ``. _ -``.
+    """
+    if not name.strip():
+        raise StoreError("a run needs a name: give one with --name")
+    if ".." in name or not all(c.isalnum() or c in " ._-" for c in name) or name != name.strip() or name[0] in ".-":
+        raise StoreError(
+            f"{name!r} cannot be the name of a run: use letters, digits, spaces, '.', '_' and '-' "
+            "(no '..', and no '.', '-' or space in front): --name gives another"
+        )
 
 
 def get_run(db: Database, name: str) -> Run:

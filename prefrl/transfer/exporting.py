@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -68,7 +68,8 @@ def replacing(file: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise DataError(f"{file}: cannot be written ({error.strerror or error}): name another place") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error tells more
+            temporary.unlink(missing_ok=True)
 
 
 def _records(db: Database, run: Target, rows: Sequence[Comparison]) -> Iterator[dict[str, Any]]:

@@ -61,8 +61,27 @@ class Line(gym.Env):
 gym.register("Nan-v0", Line, max_episode_steps=40, kwargs={"nan_at": 7})
 gym.register("NanLater-v0", Line, max_episode_steps=40, kwargs={"nan_at": 1111})
 
+class Broken(gym.Env):
+    def __init__(self):
+        raise OSError("no such model")
+
+class Spaceless(gym.Env):
+    pass
+
+gym.register("Broken-v0", Broken)
+gym.register("Spaceless-v0", Spaceless)
+
 def oracle(threshold=0.0):
     return None
+
+def teacher(left, right, statistics, rng):
+    return None
+
+def mute():
+    return teacher
+
+def selector(ensemble, n):
+    return []
 """
 
 
@@ -87,6 +106,7 @@ def folder(tmp_path, monkeypatch):
     plugins.mkdir()
     work.mkdir()
     (plugins / "test_cli_plugins.py").write_text(PLUGINS)
+    (plugins / "syntax.py").write_text("x = (")
     monkeypatch.syspath_prepend(str(plugins))
     monkeypatch.chdir(work)
     monkeypatch.delenv("PREFRL_DB", raising=False)
@@ -95,7 +115,7 @@ def folder(tmp_path, monkeypatch):
     if module := sys.modules.pop("test_cli_plugins", None):
         import gymnasium as gym
 
-        for name in ("Nan-v0", "NanLater-v0"):
+        for name in ("Nan-v0", "NanLater-v0", "Broken-v0", "Spaceless-v0"):
             del gym.registry[name]
         assert module
 
@@ -159,6 +179,31 @@ BAD_RUNS = {
     "episodes that end early": (["CartPole-v1"], ["CartPole-v1", "the episode terminated at step", "--env.ends"]),
     "NaN": (["test_cli_plugins:Nan-v0"], ["Nan-v0", "the observation at step 7 is not finite"]),
     "unsuitable observations": (["FrozenLake-v1"], ["FrozenLake-v1", "the observation space must be a float Box"]),
+    "an oracle that is None": (["pendulum", "--oracle", "test_cli_plugins:oracle"], ["it must return the oracle"]),
+    "an oracle in place of its maker": (
+        ["pendulum", "--oracle", "test_cli_plugins:teacher"],
+        ["name a function that returns the oracle, not the oracle"],
+    ),
+    "an oracle that does not answer": (["pendulum", "--oracle", "test_cli_plugins:mute"], ["answered None, not LEFT"]),
+    "a selector of another signature": (
+        ["pendulum", "--selector", "test_cli_plugins:selector"],
+        ["query.selector 'test_cli_plugins:selector' failed: TypeError"],
+    ),
+    "a module that cannot be parsed": (["pendulum", "--oracle", "syntax:x"], ["SyntaxError", "syntax.py, line 1"]),
+    "an environment that cannot be made": (
+        ["test_cli_plugins:Broken-v0"],
+        ["Broken-v0 cannot be made", "OSError: no such model", "test_cli_plugins.py:"],
+    ),
+    "an environment without spaces": (["test_cli_plugins:Spaceless-v0"], ["has no observation_space"]),
+    "a setting that fails in the first update": (
+        ["pendulum", "--policy.kwargs", "{target_kl='a'}"],
+        ["the learner 'trpo' fails with these policy.kwargs"],
+    ),
+    "a name that is a path": (["pendulum", "--name", "../../evil"], ["'../../evil' cannot be the name of a run"]),
+    "settings without braces": (["pendulum", "--policy.kwargs", "a=1"], ["write it as '{key = 1"]),
+    "a learner in capitals": (["pendulum", "--learner", "PPO"], ["did you mean ppo?"]),
+    "an unknown flag": (["pendulum", "--labls", "3"], ["unknown argument '--labls'", "did you mean --labels?"]),
+    "an unknown mode": (["pendulum", "--mode", "lokstep"], ["--mode is 'lokstep'", "did you mean lockstep?"]),
     "lockstep with people": (["pendulum", "--mode", "lockstep", "--oracle", "none"], ["lockstep", "wait for people"]),
     "the task twice": (["pendulum", "--env.id", "hopper"], ["given twice: pendulum and --env.id hopper"]),
     "no such file": (["--config", "nothing.toml"], ["cannot read the configuration nothing.toml"]),
@@ -191,6 +236,12 @@ def test_a_run_that_cannot_work_is_refused_in_one_line(words, folder, say):
     found = [p for p in tree(folder.parent) if "__pycache__" not in p]
     assert found == before, "nothing is written"
     assert (folder.parent / "bad.toml").read_text() == "seed = 1\n[policy\nsteps = 5\n"
+
+
+def test_plugins_are_found_in_the_current_folder(folder, say, monkeypatch):
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(folder))])
+    (folder / "beside_me.py").write_text("def oracle():\n    return None\n")
+    assert "it must return the oracle" in say("run", "pendulum", "--oracle", "beside_me:oracle")[2]
 
 
 OTHER_BAD = {

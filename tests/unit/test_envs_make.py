@@ -125,7 +125,7 @@ def test_a_module_that_registers_its_ids():
 
 
 def test_wrong_keyword_arguments():
-    with pytest.raises(EnvError, match=r"prefrl/Hopper-v0 cannot be made with \{'colour': 3\}"):
+    with pytest.raises(EnvError, match=r"prefrl/Hopper-v0 cannot be made with env.kwargs \{'colour': 3\}"):
         make_env("hopper", kwargs={"colour": 3})
 
 
