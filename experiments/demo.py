@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from prefrl.run.status import read_status
 from prefrl.store.engine import Database
@@ -41,7 +42,7 @@ def main() -> int:
         f"({SOLVED:.0f} counts as solved); an untrained one falls over and earns about -120.\n"
         "It never saw that reward: it learned from comparisons of clips alone.\n\n"
         "Next:\n"
-        f"  open runs/{name}/report.html\n"
+        f"  the report, for a browser: file://{Path('runs', name, 'report.html').absolute()}\n"
         "  prefrl run cheetah --steps 300000      a robot learns to run (some minutes)\n"
         "  prefrl run --help                      every setting\n"
         "  README.md                              your own environment, oracle or learner"

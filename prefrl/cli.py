@@ -10,13 +10,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
 from prefrl.config import from_dict, nearest
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 from prefrl.flags import add_settings, config_from
+from prefrl.run.hints import DEFAULT_DB, typed, usual_db
 
 if TYPE_CHECKING:
     from prefrl.run.people import PageOptions
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from prefrl.store.runs import Run
 
 MODES = ("async", "lockstep")
-DEFAULT_DB = "sqlite:///runs/prefrl.db"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -89,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--folder", type=Path, default=Path("runs"), help="where logs go (default: runs)")
     run.add_argument("--json", action="store_true", help="print the final status as JSON")
     run.add_argument("--human", action="store_true", help="people compare the clips, on a page that this opens")
+    run.add_argument("--create-only", action="store_true", help="do not start it: to import comparisons first")
     _add_page_flags(run)
     add_settings(run)
 
@@ -164,7 +164,7 @@ def _verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser
     if name != "doctor":
         parser.add_argument(
             "--db",
-            default=os.environ.get("PREFRL_DB", DEFAULT_DB),
+            default=usual_db(),
             metavar="URL",
             help=f"sqlite:///FILE or postgresql://… (default: $PREFRL_DB or {DEFAULT_DB})",
         )
@@ -199,6 +199,11 @@ def _run(args: argparse.Namespace) -> int:
     try:
         name = args.name or free_name(db, f"{config.env.id.replace('/', '-')}-{config.seed}")
         run = new_run(db, name, config, versions)
+        if args.create_only:
+            at = typed(name, args.db, db.url)
+            print(f"run {name} is created. Next:\n  prefrl import {at} FILE     to add comparisons")
+            print(f"  prefrl resume {at}     to start it")
+            return 0
         return _start(args, db, run, page)
     finally:
         db.close()
@@ -243,14 +248,13 @@ def _start(args: argparse.Namespace, db: Database, run: Run, page: PageOptions |
     if args.json:
         print(json.dumps(status.to_dict(), indent=2))
     else:
-        at = "" if args.db == os.environ.get("PREFRL_DB", DEFAULT_DB) else f" --db {quote(db.url)}"
-        name = quote(run.name)
+        name = typed(run.name, args.db, db.url)
         print(f"run {run.name} {'is done' if done else 'stopped'} after {status.env_steps:,} steps. Next:")
         if not done:
-            print(f"  prefrl resume {name}{at}{' --human' if args.human else ''}     to go on")
-        print(f"  prefrl report {name}{at}     for plots")
+            print(f"  prefrl resume {name}{' --human' if args.human else ''}     to go on")
+        print(f"  prefrl report {name}     for plots")
         if has_true_reward(status.task):
-            print(f"  prefrl eval {name}{at}       for its true return")
+            print(f"  prefrl eval {name}       for its true return")
     return 0 if done else 130
 
 
@@ -357,14 +361,18 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> int:
+    from prefrl.run.status import read_status
+    from prefrl.run.view import of_budget
     from prefrl.transfer import import_comparisons
 
     db = _open(args)
     try:
         n = import_comparisons(db, args.name, args.file, labels=args.labels, dry_run=args.dry_run)
+        status = read_status(db, args.name)
+        over = f"; run {args.name} now has {of_budget(status)}" if status.budget else ""
     finally:
         db.close()
-    print(f"{n} comparisons are valid; nothing was written" if args.dry_run else f"{n} comparisons imported")
+    print(f"{n} comparisons are valid; nothing was written" if args.dry_run else f"{n} comparisons imported{over}")
     return 0
 
 

@@ -48,7 +48,6 @@ HUMAN = ("av", "streamlit")  # what people need who compare clips
 OPTIONAL = {
     "av": ("the clips that people compare", APP),
     "streamlit": ("the labeling page", APP),
-    "ale-py": ("Atari", "pip install 'prefrl[atari]'"),
     "psycopg": ("PostgreSQL", "pip install 'prefrl[postgres]'"),
 }
 GL_PACKAGES = "sudo apt-get install -y libegl1 libgl1 libosmesa6"

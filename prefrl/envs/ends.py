@@ -83,9 +83,10 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
 
     def _early_end(self, terminated: bool) -> str:
         how = "terminated" if terminated else "was truncated by the environment"
+        fixed = "" if terminated else f"; if all its episodes have {self._step} steps, say `--env.horizon {self._step}`"
         return (
             f"{self._name}: the episode {how} at step {self._step} of {self._horizon}. Where episodes end "
             "early, their length leaks the answer, and the learned reward looks better than it is. Use "
             "`--env.ends reset` to go on in a new life behind the agent's back, or `--env.ends allow` "
-            "to keep the ends all the same"
+            f"to keep the ends all the same{fixed}"
         )

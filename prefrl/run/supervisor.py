@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 from types import FrameType
 from typing import TypeVar
 
 from prefrl.config import RunConfig, from_dict
 from prefrl.errors import FencedError, PrefrlError, StoreError
+from prefrl.run.hints import typed
 from prefrl.run.people import Page
 from prefrl.run.status import read_status
 from prefrl.run.view import View
@@ -221,7 +221,7 @@ class Supervisor:
             why = f"{child.role} {times}. Its last words ({child.log}):\n{words}\n"
         return (
             f"run {self.run.name!r} stops: {why}Everything up to its last checkpoint is kept; mend the cause and type: "
-            f"prefrl resume {quote(self.run.name)} --db {quote(self.db.url)}"
+            f"prefrl resume {typed(self.run.name, self.url, self.db.url)}"
         )
 
     def _give_up(self, child: Child) -> None:

@@ -57,12 +57,19 @@ def line(status: Status, speed: float) -> str:
     parts = [
         f"{status.env_steps:,} of {status.total_steps:,} steps",
         f"{speed:,.0f} steps/s",
-        f"{status.comparisons} of {status.budget} comparisons" if status.budget else "",
+        of_budget(status) if status.budget else "",
         f"reward version {status.reward_version}" if status.budget else "",
         *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
         *(r.state for r in status.roles if r.role == "rollout" and r.alive and r.state.startswith("paused")),
     ]
     return " | ".join(p for p in parts if p)
+
+
+def of_budget(status: Status) -> str:
+    """How much of the budget is used; imported comparisons may be more than all of it."""
+    if status.comparisons > status.budget:
+        return f"{status.comparisons} comparisons (budget {status.budget}, no more will be asked)"
+    return f"{status.comparisons} of {status.budget} comparisons"
 
 
 _METRICS = (
@@ -89,7 +96,7 @@ def table(status: Status, speed: float) -> RenderableType:
         behind = status.scheduled - status.comparisons
         grid.add_row(
             "comparisons",
-            f"{status.comparisons} of {status.budget}",
+            of_budget(status).removesuffix(" comparisons"),
             ProgressBar(status.budget, status.comparisons, width=24),
             f"{status.scheduled} by schedule, {behind} behind" if behind > 0 else f"{status.scheduled} by schedule",
         )

@@ -62,7 +62,11 @@ def load_checkpoint(db: Database, run_id: int, checkpoint_id: int | None = None)
     with db.read() as connection:
         row = connection.execute(statement).one_or_none()
     if row is None:
-        what = "no checkpoint yet" if checkpoint_id is None else f"no checkpoint {checkpoint_id}"
+        what = (
+            "no checkpoint yet"
+            if checkpoint_id is None
+            else f"no checkpoint {checkpoint_id} (`prefrl eval RUN --list` shows them)"
+        )
         raise StoreError(f"{db.url}: the run has {what}: `prefrl status` shows what there is")
     weights = bytes(row.weights)
     found = hashlib.sha256(weights).hexdigest()

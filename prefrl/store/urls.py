@@ -77,6 +77,8 @@ def parse(url: str) -> Place:
 def _sqlite(url: str, parsed: sa.URL, masked: str) -> Place:
     # as typed: SQLAlchemy 2.1 takes %20 in a path for a space, 2.0 does not
     database = url.partition("://")[2].partition("?")[0].partition("/")[2]
+    if parsed.host and not database:
+        raise StoreError(f"{masked}: two slashes make {parsed.host!r} a host: write three, sqlite:///{parsed.host}")
     if not database or ":memory:" in database or parsed.query.get("mode") == "memory":
         raise StoreError(
             f"{masked}: a database in memory is seen by one connection only, and every process of a run "

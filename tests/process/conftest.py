@@ -191,7 +191,8 @@ def cli_postgres(tmp_path: Path, postgres_url: str) -> Iterator[Cli]:
 def _cli(folder: Path, url: str) -> Iterator[Cli]:
     unwanted = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     env = {k: v for k, v in os.environ.items() if k not in unwanted}
-    env |= {"PREFRL_DB": url, "PYTHONPATH": str(folder), "COLUMNS": "200"}
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env |= {"PREFRL_DB": url, "PYTHONPATH": path, "COLUMNS": "200"}
     cli = Cli(folder, url, env)
     yield cli
     for process in cli.started:

@@ -147,6 +147,8 @@ BAD_RUNS = {
     "unknown task": (["hoper"], ["unknown environment 'hoper'", "hopper"]),
     "unknown module": (["nosuchmodule:Thing-v0"], ["the module 'nosuchmodule' cannot be imported"]),
     "wrong URL scheme": (["pendulum", "--db", "mysql://me@host/x"], ["'mysql", "sqlite and postgresql"]),
+    "two slashes": (["pendulum", "--db", "sqlite://foo.db"], ["two slashes", "write three, sqlite:///foo.db"]),
+    "a setting without its section": (["--config", "../top.toml"], ["'steps'; did you mean policy.steps?"]),
     "no URL at all": (["pendulum", "--db", "runs.db"], ["'runs.db' is not a database URL", "sqlite:///"]),
     "no labels": (["pendulum", "--labels", "0"], ["label.budget must be at least 1, not 0"]),
     "no steps": (["pendulum", "--steps", "0"], ["policy.steps must be at least 1, not 0"]),
@@ -224,6 +226,7 @@ def test_a_run_that_cannot_work_is_refused_in_one_line(words, folder, say):
     argv, expected = words
     (folder.parent / "bad.toml").write_text("seed = 1\n[policy\nsteps = 5\n")
     (folder.parent / "key.toml").write_text("[policy]\nstepps = 5\n")
+    (folder.parent / "top.toml").write_text("steps = 5\n")
     (folder.parent / "section.toml").write_text("[polcy]\n")
     before = tree(folder.parent)
     code, out, err = say("run", *argv)
@@ -244,6 +247,18 @@ def test_plugins_are_found_in_the_current_folder(folder, say, monkeypatch):
     assert "it must return the oracle" in say("run", "pendulum", "--oracle", "beside_me:oracle")[2]
 
 
+def test_comparisons_can_be_imported_before_a_run_is_started(folder, finished, say):
+    shutil.copy(finished, folder / "x.db")
+    url = ("--db", "sqlite:///x.db")
+    assert say("export", "old", "all.jsonl", *url)[0] == 0
+    code, out, _ = say("run", "pendulum", "--create-only", "--name", "a b", "--labels", "1e1", *url)
+    assert code == 0
+    assert "prefrl resume 'a b' --db sqlite:///x.db" in out
+    code, out, _ = say("import", "a b", "all.jsonl", *url)
+    assert "12 comparisons imported; run a b now has 12 comparisons (budget 10, no more will be asked)" in out
+    assert "a b (created): 0 of 300,000 steps" in say("status", *url)[1]
+
+
 OTHER_BAD = {
     "a name that exists": (["run", "pendulum", "--name", "old"], ["there is a run named 'old' already"]),
     "an unknown run": (["status", "odl"], ["no run named 'odl'", "Did you mean 'old'?"]),
@@ -255,7 +270,7 @@ OTHER_BAD = {
     "an unknown role": (["worker", "young", "--role", "judge"], ["unknown role 'judge'; known: rollout, reward"]),
     "a worker of an unknown run": (["worker", "odl", "--role", "reward"], ["Did you mean 'old'?"]),
     "no checkpoint": (["eval", "young"], ["run 'young' has no checkpoint yet"]),
-    "an unknown checkpoint": (["eval", "old", "--checkpoint", "99"], ["no checkpoint 99"]),
+    "an unknown checkpoint": (["eval", "old", "--checkpoint", "99"], ["no checkpoint 99", "prefrl eval RUN --list"]),
     "no episodes": (["eval", "old", "--episodes", "0"], ["--episodes must be at least 1, not 0"]),
     "a report of an unknown run": (["report", "odl"], ["Did you mean 'old'?"]),
 }
@@ -403,7 +418,7 @@ def test_nan_in_the_middle_of_a_run_fails_it_with_environment_and_step(cli):
     flags = ["--labels", 10, "--steps", 6000, "--policy.n_steps", 128, "--policy.sync_every", 256, "--learner", "ppo"]
     ended = cli("run", "test_cli_plugins:NanLater-v0", "--name", "r", *flags)
     assert ended.code == 2
-    assert "prefrl: run 'r' stops: rollout ended with exit code 2" in ended.err
+    assert "prefrl: run 'r' stops: rollout: " in ended.err
     # the 1111th step of two environments: the 556th of the first, which began anew after the 128 untrained ones
     assert "test_cli_plugins:NanLater-v0: the observation at step 28 is not finite (entry 0 is nan)" in ended.err
     assert "Traceback" not in ended.err
