@@ -301,10 +301,8 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
             raise ConfigError(f"unknown section {section!r}{nearest(section, {n.split('.')[0] for n in known})}")
         for name, value in flat.items():
             if name not in known:
-                same = [n for n in known if n.endswith(f".{name}")]  # it has the name of one, but no section
-                raise ConfigError(
-                    f"unknown setting {name!r}{f'; did you mean {same[0]}?' if same else nearest(name, known)}"
-                )
+                full = next((n for n in known if n.endswith(f".{name}")), name)  # it may lack its section
+                raise ConfigError(f"unknown setting {name!r}{nearest(full, known)}")
             value = _typed(known[name], value)
             if "." in name:
                 sections.setdefault(name.split(".")[0], {})[name.split(".")[1]] = value
