@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from prefrl.config import from_dict
-from prefrl.errors import PrefrlError
+from prefrl.errors import PrefrlError, StoreError
 from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.settle import settle
 from prefrl.store.engine import Database
@@ -81,8 +82,12 @@ def run_lockstep(db: Database, run: Run, stop: Callable[[], bool] = lambda: Fals
     try:
         rollout = RolloutRole(db, run, around, log_dir)
         rollout.run_to_end()
+    except KeyboardInterrupt:  # the second one: at once
+        set_run_state(db, run.id, "stopped")
+        raise
     except BaseException:
-        set_run_state(db, run.id, "failed")
+        with contextlib.suppress(StoreError):  # the first error tells more
+            set_run_state(db, run.id, "failed")
         raise
     finally:
         around.heart.close()

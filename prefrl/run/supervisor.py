@@ -77,6 +77,7 @@ class Supervisor:
         self.children: dict[str, Child] = {}
         self._interrupts = 0
         self._answered = time.monotonic()  # when the database last did
+        self._trouble = ""  # with the database, as last shown
 
     def supervise(self) -> bool:
         """Run until the rollout has all its steps (True) or the user stops it (False).
@@ -171,8 +172,11 @@ class Supervisor:
     def _show(self) -> None:
         try:
             self.view.show(read_status(self.db, self.run.name))
+            self._trouble = ""
         except StoreError as error:  # what it means for the run is for the roles to find out
-            self.view.say(str(error))
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self.view.say(f"{error}; trying again for {PATIENCE_S:.0f} s")
 
     def _progress(self, role: str) -> int:
         """How far a role has come with its own work; the others may get on without it for a while."""

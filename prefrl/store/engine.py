@@ -38,6 +38,7 @@ class Database:
         self.readonly = readonly
         self._place = place
         self._closed = False
+        self._file: tuple[int, int] | None = None  # (device, inode) of the SQLite file since it was first used
         self._engines: dict[tuple[int, bool], sa.Engine] = {}  # (pid, writes) -> engine
         forks.watch(self)
 
@@ -133,11 +134,38 @@ class Database:
         if self._closed:
             raise self._place.named("this handle was closed: open the database again")
         with forks.transaction():
+            if self._file:  # before SQLite says no more than that it cannot open the file
+                self._check_in_place()
             try:
                 with self._engine(writes=writes, make=make).begin() as connection:
+                    self._check_in_place()
                     yield connection
             except sa.exc.SQLAlchemyError as error:
                 raise faults.explain(error, self._place) from error
+
+    def _check_in_place(self) -> None:
+        """Refuse to go on in a file without its name: SQLite would write into it, and all would be lost with it.
+
+        Raises:
+            StoreError: The file was deleted, moved or replaced since this handle first used it.
+        """
+        path = self._place.path
+        if path is None:
+            return
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise self._place.named(
+                "the file was deleted, renamed or moved while in use, so nothing more is written: move it back "
+                f"(its {path.name}-wal too, if that was moved), or restore a backup, and start again [{error.strerror}]"
+            ) from error
+        if self._file is None:
+            self._file = (found.st_dev, found.st_ino)
+        elif self._file != (found.st_dev, found.st_ino):
+            raise self._place.named(
+                "another file was put in its place while in use, so nothing more is written: end all processes "
+                "that use it, put the right file there, and start again"
+            )
 
     def _engine(self, *, writes: bool, make: bool = False) -> sa.Engine:
         key = (os.getpid(), writes)

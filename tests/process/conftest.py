@@ -26,6 +26,7 @@ from prefrl.store.runs import get_run
 from prefrl.store.schema import comparison
 from prefrl.store.workers import workers
 
+ROOT = Path(__file__).parents[2]  # the processes run this checkout, whatever else is installed
 SMALL = {  # rollouts of 256 steps and little nets: a run is mostly the start of its processes
     "policy.steps": 3000,
     "policy.n_steps": 128,
@@ -191,8 +192,7 @@ def cli_postgres(tmp_path: Path, postgres_url: str) -> Iterator[Cli]:
 def _cli(folder: Path, url: str) -> Iterator[Cli]:
     unwanted = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     env = {k: v for k, v in os.environ.items() if k not in unwanted}
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env |= {"PREFRL_DB": url, "PYTHONPATH": path, "COLUMNS": "200"}
+    env |= {"PREFRL_DB": url, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "COLUMNS": "200"}
     cli = Cli(folder, url, env)
     yield cli
     for process in cli.started:

@@ -141,7 +141,8 @@ def test_an_interrupt_ends_the_processes_of_a_run_whose_database_is_gone(cli_pos
 def test_the_last_comparisons_are_answered_although_the_reward_is_still_being_fitted(cli, monkeypatch):
     (cli.folder / "slow.py").write_text(SLOW)
     monkeypatch.syspath_prepend(str(cli.folder))
-    cli.create(reward__net="slow:Slow", reward__pretrain_steps=1, reward__fit_steps=30, label__schedule="constant")
+    slow = {"net": "slow:Slow", "pretrain_steps": 1, "fit_steps": 30, "max_age": 3000}
+    cli.create(label__schedule="constant", **{f"reward__{key}": value for key, value in slow.items()})
     ended = cli("resume", "r")
     assert ended.code == 0, ended.err
     facts = cli.facts()
