@@ -24,6 +24,8 @@ SETTINGS = {
     "server.fileWatcherType": "none",
     "server.headless": True,  # a browser is opened here, where the address is known
     "server.runOnSave": False,
+    # small print is this colour at 60 %, and must still stand out from white (WCAG AA: 4.5 to 1)
+    "theme.light.textColor": "#0b0c10",
 }
 
 
