@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from prefrl.errors import ConfigError, StoreError
 from prefrl.seeding import Stream, seed_for
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
 from prefrl.store.engine import Database
-from prefrl.store.runs import get_run
+from prefrl.store.runs import Run, get_run
+from prefrl.types import Checkpoint
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+    from stable_baselines3.common.vec_env import VecNormalize
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,40 @@ class Evaluation:
         return asdict(self)
 
 
+def restore(
+    db: Database, run: Run, checkpoint_id: int | None = None
+) -> tuple[Checkpoint, OnPolicyAlgorithm, VecNormalize]:
+    """A stored policy, in one environment of the run's task, behind the statistics that it learned with.
+
+    Args:
+        db: The run's database; only read.
+        run: The run.
+        checkpoint_id: Which checkpoint; by default the newest.
+
+    Returns:
+        What is stored about it, the learner with its weights, and the environment, which the caller closes.
+
+    Raises:
+        StoreError: No such checkpoint.
+    """
+    from prefrl.rollout import checkpoint as packing
+    from prefrl.rollout.learners import make_learner, make_normaliser
+    from prefrl.rollout.pace import rollout_size
+    from prefrl.rollout.role import make_venv
+
+    config = from_dict(run.config)
+    if not list_checkpoints(db, run.id):
+        raise StoreError(f"run {run.name!r} has no checkpoint yet; it writes its first when learning starts")
+    stored, payload = load_checkpoint(db, run.id, checkpoint_id)
+    seed = seed_for(config.seed, Stream.EVALUATION, 0)
+    venv = make_normaliser(make_venv(config.env, 1, seed), config.policy, training=False)
+    # one environment instead of many: a rollout keeps the size that the learner's settings fit
+    policy = dataclasses.replace(config.policy, n_steps=rollout_size(config.policy))
+    model = make_learner(policy, venv, seed)
+    packing.unpack(payload, model, venv)
+    return stored, model, venv
+
+
 def evaluate(
     db: Database, run_name: str, checkpoint_id: int | None = None, episodes: int = 10, *, deterministic: bool = True
 ) -> Evaluation:
@@ -51,11 +90,6 @@ def evaluate(
         ConfigError: Fewer than one episode, or a task that has no true reward.
         StoreError: No such run or checkpoint.
     """
-    from prefrl.rollout import checkpoint as packing
-    from prefrl.rollout.learners import make_learner, make_normaliser
-    from prefrl.rollout.pace import rollout_size
-    from prefrl.rollout.role import make_venv
-
     if episodes < 1:
         raise ConfigError(f"--episodes must be at least 1, not {episodes}")
     run = get_run(db, run_name)
@@ -65,22 +99,13 @@ def evaluate(
             f"{config.env.id} has no true reward, so the policies of run {run_name!r} have no true return; "
             f"`prefrl report {run_name}` shows how its reward model fits the comparisons"
         )
-    if not list_checkpoints(db, run.id):
-        raise StoreError(f"run {run_name!r} has no checkpoint yet; it writes its first when learning starts")
-    stored, payload = load_checkpoint(db, run.id, checkpoint_id)
-    seed = seed_for(config.seed, Stream.EVALUATION, 0)
-    raw = make_venv(config.env, 1, seed)
-    normaliser = make_normaliser(raw, config.policy, training=False)
-    # one environment instead of many: a rollout keeps the size that the learner's settings fit
-    policy = dataclasses.replace(config.policy, n_steps=rollout_size(config.policy))
-    model = make_learner(policy, normaliser, seed)
-    packing.unpack(payload, model, normaliser)
+    stored, model, venv = restore(db, run, checkpoint_id)
     returns: list[float] = []
-    obs: Any = normaliser.reset()
+    obs: Any = venv.reset()
     while len(returns) < episodes:
-        obs, _, _, infos = normaliser.step(model.predict(obs, deterministic=deterministic)[0])
+        obs, _, _, infos = venv.step(model.predict(obs, deterministic=deterministic)[0])
         returns += [float(info["episode"]["r"]) for info in infos if "episode" in info]
-    raw.close()
+    venv.close()
     return Evaluation(
         run=run.name,
         checkpoint=stored.id,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from prefrl.config import PolicyConfig, RewardConfig, resolve_n_steps
 from prefrl.envs.check import check_env
 from prefrl.errors import PrefrlError
-from prefrl.oracle.teachers import ReturnStatistics, Teacher
+from prefrl.oracle.teachers import Judged, ReturnStatistics, Teacher
 from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.nets import RewardNet
 from prefrl.reward_model.selection import Selector, draw_candidates
@@ -23,22 +24,26 @@ from prefrl.types import Preference
 __all__ = ["check_env", "check_learner", "check_net", "check_oracle", "check_selector"]
 
 
-def check_oracle(make: Callable[..., Teacher]) -> None:
+def check_oracle(
+    make: Callable[..., Teacher], obs_shape: tuple[int, ...] = (3,), act_shape: tuple[int, ...] = (1,)
+) -> None:
     """Check an oracle: it answers with a Preference, equally for equal random streams, and leaves its input alone."""
     teacher, faults = make(), []
     statistics = ReturnStatistics(spread=1.0, recent_mean=0.0)
     rng = np.random.default_rng(0)
     for _ in range(100):
-        left, right = rng.normal(size=(2, 10))
-        before = left.copy(), right.copy()
+        left, right = (
+            Judged(*(rng.normal(size=(10, *shape)) for shape in ((), obs_shape, act_shape))) for _ in range(2)
+        )
+        before = copy.deepcopy((left, right))
         seed = int(rng.integers(2**31))
         answers = [teacher(left, right, statistics, np.random.default_rng(seed)) for _ in range(2)]
         if not all(isinstance(a, Preference) and a is not Preference.WITHDRAWN for a in answers):
             faults.append(f"answered {answers[0]!r}, not left, right, tie or incomparable of prefrl.types.Preference")
         if answers[0] != answers[1]:
             faults.append("answered differently for the same pair and random stream: draw from the rng it is given")
-        if not (np.array_equal(before[0], left) and np.array_equal(before[1], right)):
-            faults.append("changed the rewards it was given")
+        if not all(_equal(*pair) for pair in zip(before, (left, right), strict=True)):
+            faults.append("changed the segments it was given")
     _refuse("oracle", faults)
 
 
@@ -102,6 +107,10 @@ def check_learner(name: str) -> None:
     finally:
         venv.close()
     _refuse("learner", faults)
+
+
+def _equal(a: Judged, b: Judged) -> bool:
+    return all(np.array_equal(value, vars(b)[name]) for name, value in vars(a).items())
 
 
 def _refuse(kind: str, faults: list[str]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from prefrl.config import from_dict
-from prefrl.oracle.teachers import ReturnStatistics, ask, make_teacher
+from prefrl.oracle.teachers import Judged, ReturnStatistics, ask, make_teacher
 from prefrl.seeding import Stream, rng_for
 from prefrl.store.engine import Database
 from prefrl.store.queue import answer, counts, lease, resume_leases
 from prefrl.store.runs import Run
-from prefrl.store.segments import recent_segment_ids, true_returns, true_rewards
+from prefrl.store.segments import load_segments, recent_segment_ids, true_returns, true_rewards
 from prefrl.types import Answer, Lease
 
 BATCH = 64
@@ -30,7 +30,6 @@ class OracleRole:
     def __init__(self, db: Database, run: Run) -> None:
         config = from_dict(run.config)
         self.db, self.run, self.label, self.seed = db, run, config.label, config.seed
-        self.env = config.env
         self.teacher, self.parameters = make_teacher(self.label.oracle, self.label.oracle_kwargs)
         self.annotator = f"oracle:{self.label.oracle}"
         self._spread: float | None = None
@@ -45,17 +44,17 @@ class OracleRole:
         leases = leases or lease(self.db, self.run.id, self.annotator, n=BATCH, rng=sides)
         if not leases:
             return False
-        rewards = self._rewards(sorted({i for le in leases for i in (le.segment_1, le.segment_2)}))
+        judged = self._judged(sorted({i for le in leases for i in (le.segment_1, le.segment_2)}))
         stats = self._statistics()
-        answer(self.db, [self._answer(le, rewards, stats) for le in leases])
+        answer(self.db, [self._answer(le, judged, stats) for le in leases])
         return True
 
     def waiting_for(self) -> str:
         """What is missing before the next answer, in words."""
         return "queries"
 
-    def _answer(self, lease: Lease, rewards: dict[int, np.ndarray], stats: ReturnStatistics) -> Answer:
-        pair = (rewards[lease.segment_1], rewards[lease.segment_2])
+    def _answer(self, lease: Lease, judged: dict[int, Judged], stats: ReturnStatistics) -> Answer:
+        pair = (judged[lease.segment_1], judged[lease.segment_2])
         left, right = pair if lease.shown_left == 1 else pair[::-1]
         rng = rng_for(self.seed, Stream.ORACLE, lease.query_id)
         detail = {"oracle": self.label.oracle, **self.parameters}  # no true return: the reward role reads it
@@ -68,12 +67,11 @@ class OracleRole:
             detail=detail,
         )
 
-    def _rewards(self, ids: list[int]) -> dict[int, np.ndarray]:
-        found = true_rewards(self.db, ids)
-        if found:
-            return found
-        assert self.env.segment_steps is not None, "the configuration is resolved before a run starts"
-        return dict.fromkeys(ids, np.zeros(self.env.segment_steps))  # none at all: a plug-in judges by something else
+    def _judged(self, ids: list[int]) -> dict[int, Judged]:
+        rewards, segments = true_rewards(self.db, ids), load_segments(self.db, ids)
+        if not rewards:  # a task without a true reward: a plug-in judges by what happened
+            rewards = {key: np.zeros(len(one)) for key, one in segments.items()}
+        return {key: Judged(rewards[key], one.obs, one.act) for key, one in segments.items()}
 
     def _statistics(self) -> ReturnStatistics:
         if self._spread is None:

@@ -1,6 +1,6 @@
 """The paper's oracle and B-Pref's imperfect teachers (Christiano et al. 2017, section 3.1; Lee et al. 2021).
 
-A teacher sees the true rewards of two segments, left and right, and answers. Thresholds and temperatures
+A teacher sees two segments, left and right, with their true rewards, and answers. Thresholds and temperatures
 are in units of the spread of true segment returns, so that no answer depends on the reward's scale.
 """
 
@@ -19,7 +19,25 @@ from prefrl.errors import ConfigError, describe
 from prefrl.registry import find
 from prefrl.types import Preference
 
-Rewards = NDArray[np.float64]
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A segment as a synthetic annotator sees it.
+
+    Attributes:
+        rewards: The environment's own rewards, shape (T,); zeros where there is no true reward.
+        obs: Raw observations before each action, shape (T, *obs).
+        act: Actions, shape (T, *act).
+    """
+
+    rewards: NDArray[np.float64]
+    obs: NDArray[Any]
+    act: NDArray[Any]
+
+    @property
+    def true_return(self) -> float:
+        """Undiscounted sum of the true rewards."""
+        return float(self.rewards.sum())
 
 
 @dataclass(frozen=True)
@@ -35,8 +53,8 @@ class ReturnStatistics:
     recent_mean: float
 
 
-Teacher = Callable[[Rewards, Rewards, ReturnStatistics, np.random.Generator], Preference]
-"""An oracle plug-in: (left (T,), right (T,), statistics, rng) -> Preference."""
+Teacher = Callable[[Judged, Judged, ReturnStatistics, np.random.Generator], Preference]
+"""An oracle plug-in: (left, right, statistics, rng) -> Preference."""
 
 
 def compare(left: float, right: float) -> Preference:
@@ -48,15 +66,15 @@ def compare(left: float, right: float) -> Preference:
 
 def true_return() -> Teacher:
     """The paper's oracle: immediately prefers the larger true return, indifferent at equality."""
-    return lambda left, right, stats, rng: compare(left.sum(), right.sum())
+    return lambda left, right, stats, rng: compare(left.true_return, right.true_return)
 
 
 def stochastic(beta: float = 5.0) -> Teacher:
     """Prefers left with probability sigmoid(beta * (R_left - R_right) / spread)."""
     _at_least("beta", beta, 0.0)
 
-    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
-        z = beta * (left.sum() - right.sum()) / max(stats.spread, 1e-12)
+    def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        z = beta * (left.true_return - right.true_return) / max(stats.spread, 1e-12)
         return Preference.LEFT if rng.random() < 0.5 * (1 + np.tanh(z / 2)) else Preference.RIGHT
 
     return teach
@@ -67,8 +85,8 @@ def mistake(epsilon: float = 0.1) -> Teacher:
     if not 0 <= epsilon <= 1:
         raise ConfigError(f"the mistake oracle's epsilon must lie between 0 and 1, not {epsilon}")
 
-    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
-        answer = compare(left.sum(), right.sum())
+    def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        answer = compare(left.true_return, right.true_return)
         if answer is Preference.TIE or rng.random() >= epsilon:
             return answer
         return Preference.RIGHT if answer is Preference.LEFT else Preference.LEFT
@@ -80,10 +98,10 @@ def skip(threshold: float = 0.0) -> Teacher:
     """Cannot compare where both returns lie more than ``threshold`` spreads below the recent mean."""
     _at_least("threshold", threshold, -np.inf)
 
-    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
-        if max(left.sum(), right.sum()) < stats.recent_mean - threshold * stats.spread:
+    def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        if max(left.true_return, right.true_return) < stats.recent_mean - threshold * stats.spread:
             return Preference.INCOMPARABLE
-        return compare(left.sum(), right.sum())
+        return compare(left.true_return, right.true_return)
 
     return teach
 
@@ -92,10 +110,10 @@ def equal(threshold: float = 0.1) -> Teacher:
     """Calls it a tie where the returns differ by less than ``threshold`` spreads."""
     _at_least("threshold", threshold, 0.0)
 
-    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
-        if abs(left.sum() - right.sum()) < threshold * stats.spread:
+    def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        if abs(left.true_return - right.true_return) < threshold * stats.spread:
             return Preference.TIE
-        return compare(left.sum(), right.sum())
+        return compare(left.true_return, right.true_return)
 
     return teach
 
@@ -105,8 +123,11 @@ def myopic(gamma: float = 0.9) -> Teacher:
     if not 0 < gamma <= 1:
         raise ConfigError(f"the myopic oracle's gamma must lie in (0, 1], not {gamma}")
 
-    def teach(left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
-        return compare(*(float(rewards @ gamma ** np.arange(len(rewards) - 1, -1, -1)) for rewards in (left, right)))
+    def discounted(rewards: NDArray[np.float64]) -> float:
+        return float(rewards @ gamma ** np.arange(len(rewards) - 1, -1, -1))
+
+    def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
+        return compare(discounted(left.rewards), discounted(right.rewards))
 
     return teach
 
@@ -147,7 +168,7 @@ def make_teacher(name: str, parameters: dict[str, Any]) -> tuple[Teacher, dict[s
 
 
 def ask(
-    name: str, teacher: Teacher, left: Rewards, right: Rewards, stats: ReturnStatistics, rng: np.random.Generator
+    name: str, teacher: Teacher, left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator
 ) -> Preference:
     """The answer of the teacher called ``name``.
 

@@ -55,7 +55,7 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
             f"env.segment_steps is {env.segment_steps}, longer than an episode of {env.id} ({horizon}); make it shorter"
         )
     if config.label.oracle != "none":
-        _try_oracle(config)
+        _try_oracle(config, found)
     elif config.reward.source == "learned":
         _try_drawing(config)
     # what ships with prefrl and is given no settings of its own needs no trial, and torch two seconds to import
@@ -105,13 +105,15 @@ def _try_drawing(config: RunConfig) -> None:
         env.close()
 
 
-def _try_oracle(config: RunConfig) -> None:
-    from prefrl.oracle.teachers import ReturnStatistics, ask, make_teacher
+def _try_oracle(config: RunConfig, found: Spaces) -> None:
+    from prefrl.oracle.teachers import Judged, ReturnStatistics, ask, make_teacher
 
     name, steps = config.label.oracle, config.env.segment_steps
     assert steps is not None, "the configuration is resolved"
     teacher, _ = make_teacher(name, config.label.oracle_kwargs)
-    ask(name, teacher, np.zeros(steps), np.ones(steps), ReturnStatistics(1.0, 0.0), np.random.default_rng(0))
+    obs, act = np.zeros((steps, *found.obs_shape), np.float32), np.zeros((steps, *found.act_shape), np.float32)
+    left, right = (Judged(rewards, obs, act) for rewards in (np.zeros(steps), np.ones(steps)))
+    ask(name, teacher, left, right, ReturnStatistics(1.0, 0.0), np.random.default_rng(0))
 
 
 def _try_selector(name: str) -> None:
@@ -148,9 +150,8 @@ def _try_learner(config: RunConfig) -> None:
     resolve_device(config.policy.device)
     venv = make_venv(config.env, config.policy.n_envs, config.seed)
     try:
-        make_learner(config.policy, venv, config.seed).learn(
-            1
-        )  # a rollout and an update: some settings fail only there
+        # a rollout and an update: some settings fail only there
+        make_learner(config.policy, venv, config.seed).learn(1)
     except PrefrlError:
         raise
     except Exception as error:  # whatever the learner does

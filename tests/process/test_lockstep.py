@@ -8,6 +8,7 @@ alter it, write it anew and read the difference before committing it::
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -72,7 +73,7 @@ def settings(seed=0, **changes):
     }
     for name, value in changes.items():
         section, _, key = name.partition("__")
-        values[section] = {**values[section], key: value}
+        values[section] = {**values[section], key: value} if key else value
     return from_dict(values)
 
 
@@ -258,7 +259,7 @@ class Killed(BaseException):
 def test_a_run_that_dies_in_the_middle_loses_no_comparison(tmp_path, monkeypatch, where):
     db, run = make(tmp_path, settings(policy__steps=512, policy__checkpoint_every=1))
     module, _, name = where.rpartition(".")
-    original, n = getattr(sys.modules[module], name), []
+    original, n = getattr(importlib.import_module(module), name), []
 
     def die(*args, **kwargs):
         n.append(1)
@@ -369,6 +370,28 @@ def test_an_oracle_that_can_compare_nothing_ends_with_a_reason(tmp_path, monkeyp
     assert n_counted(db, run.id) == 0
     assert len(tail(db, run.id)) == 12 * 11 / 2, "every pair of the untrained policy's segments was tried once"
     assert read_status(db, "run").state == "failed"
+    db.close()
+
+
+def test_an_oracle_of_ones_own_sees_what_happened_where_there_is_no_true_reward(tmp_path, monkeypatch):
+    seen = []
+
+    def higher(left, right, stats, rng):
+        seen.append((left, right))
+        return Preference.LEFT if left.obs[:, 0].mean() > right.obs[:, 0].mean() else Preference.RIGHT
+
+    db, run = make(
+        tmp_path,
+        settings(env={"id": "backflip-hopper", "segment_steps": 10}, label__oracle=plug_in(monkeypatch, higher)),
+    )
+    seen.clear()  # it was tried out
+    assert run_lockstep(db, run)
+    assert all(one.rewards.tolist() == [0.0] * 10 and one.act.shape == (10, 3) for pair in seen for one in pair)
+    rows = tail(db, run.id)
+    segments = load_segments(db, [i for row in rows for i in (row.segment_1, row.segment_2)])
+    for row in rows:
+        first, second = (segments[i].obs[:, 0].mean() for i in (row.segment_1, row.segment_2))
+        assert row.mu == float(first > second), "it was asked about the clips of this very pair, side by side"
     db.close()
 
 

@@ -212,9 +212,9 @@ from prefrl.oracle.teachers import compare
 
 def crash():
     def teach(left, right, stats, rng):
-        if left.any() and not os.path.exists({mended!r}):  # it is well when it is tried out
+        if left.rewards.any() and not os.path.exists({mended!r}):  # it is well when it is tried out
             {crash}
-        return compare(left.sum(), right.sum())
+        return compare(left.true_return, right.true_return)
     return teach
 """
 

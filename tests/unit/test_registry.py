@@ -10,7 +10,7 @@ import pytest
 
 from prefrl.config import RewardConfig
 from prefrl.errors import ConfigError
-from prefrl.oracle.teachers import ReturnStatistics, make_teacher
+from prefrl.oracle.teachers import Judged, ReturnStatistics, make_teacher
 from prefrl.registry import find
 from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.nets import MLPEnsemble
@@ -126,8 +126,8 @@ def test_a_broken_entry_point_is_named(name: str) -> None:
 @pytest.mark.parametrize("name", ["favourite", "plugin_of_a_test:favourite"])
 def test_an_oracle_of_ones_own(name: str) -> None:
     teacher, _ = make_teacher(name, {"side": "right"})
-    stats, rewards = ReturnStatistics(1.0, 0.0), np.ones(3)
-    assert teacher(rewards, rewards, stats, np.random.default_rng(0)) == "right"
+    stats, seen = ReturnStatistics(1.0, 0.0), Judged(np.ones(3), np.ones((3, 2)), np.ones((3, 1)))
+    assert teacher(seen, seen, stats, np.random.default_rng(0)) == "right"
     with pytest.raises(ConfigError, match="sides"):
         make_teacher(name, {"sides": "right"})
 

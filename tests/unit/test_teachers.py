@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from prefrl.config import LabelConfig, RunConfig, to_dict
 from prefrl.errors import ConfigError
 from prefrl.oracle.role import OracleRole
-from prefrl.oracle.teachers import TEACHERS, ReturnStatistics, make_teacher
+from prefrl.oracle.teachers import TEACHERS, Judged, ReturnStatistics, make_teacher
 from prefrl.types import Lease, Preference
 
 STATS = ReturnStatistics(spread=2.0, recent_mean=1.0)
@@ -32,14 +32,18 @@ LEFT, RIGHT, TIE, INCOMPARABLE = Preference.LEFT, Preference.RIGHT, Preference.T
 DETERMINISTIC = [name for name in TEACHERS if name not in ("stochastic", "mistake")]
 
 
+def _seen(rewards: Any) -> Judged:
+    values = np.asarray(rewards, float)
+    return Judged(values, np.zeros((len(values), 3)), np.zeros((len(values), 1)))
+
+
 def _ask(name: str, left: Any, right: Any, seed: int = 0, stats: ReturnStatistics = STATS, **parameters: Any) -> str:
-    rewards = np.asarray(left, float), np.asarray(right, float)
-    return make_teacher(name, parameters)[0](*rewards, stats, np.random.default_rng(seed))
+    return make_teacher(name, parameters)[0](_seen(left), _seen(right), stats, np.random.default_rng(seed))
 
 
 def _many(name: str, left: Any, right: Any, n: int = 20_000, **parameters: Any) -> Counter[str]:
     teacher, rng = make_teacher(name, parameters)[0], np.random.default_rng(0)
-    return Counter(teacher(np.asarray(left, float), np.asarray(right, float), STATS, rng) for _ in range(n))
+    return Counter(teacher(_seen(left), _seen(right), STATS, rng) for _ in range(n))
 
 
 def _near(count: int, n: int, p: float) -> bool:
@@ -76,7 +80,7 @@ def test_500_pairs_of_equal_return_are_ties(name: str) -> None:
     for _ in range(500):
         rewards = np.zeros(25)
         rewards[: rng.integers(0, 25)] = 1.0
-        assert teacher(rng.permutation(rewards), rng.permutation(rewards), STATS, rng) == TIE
+        assert teacher(_seen(rng.permutation(rewards)), _seen(rng.permutation(rewards)), STATS, rng) == TIE
 
 
 @pytest.mark.parametrize("value", [0.1, 0.01, 1 / 3, 100.0])
@@ -89,7 +93,7 @@ def test_equal_returns_are_ties_whatever_the_order_of_their_rewards(value: float
         rewards[: rng.integers(1, 60)] = value
         left, right = rng.permutation(rewards), rng.permutation(rewards)
         rounded += left.sum() != right.sum()
-        assert make_teacher("true-return", {})[0](left, right, STATS, rng) == TIE
+        assert make_teacher("true-return", {})[0](_seen(left), _seen(right), STATS, rng) == TIE
     assert rounded > 0 or value == 100.0  # else the test shows nothing
 
 
@@ -110,7 +114,7 @@ def test_no_answer_depends_on_the_scale_of_the_reward(name: str, factor: float) 
     def answers(scale: float) -> list[Preference]:
         stats = ReturnStatistics(scale * float(returns.std()), scale * float(returns.mean()))
         return [
-            teacher(scale * left, scale * right, stats, np.random.default_rng(i))
+            teacher(_seen(scale * left), _seen(scale * right), stats, np.random.default_rng(i))
             for i, (left, right) in enumerate(pairs)
         ]
 
@@ -274,9 +278,9 @@ def _lease(shown_left: int) -> Lease:
 
 
 def test_the_role_answers_as_shown() -> None:
-    rewards = {1: np.ones(3), 2: np.zeros(3)}
+    judged = {1: _seen(np.ones(3)), 2: _seen(np.zeros(3))}
     for shown_left, answer in ((1, LEFT), (2, RIGHT)):
-        given = _role()._answer(_lease(shown_left), rewards, STATS)
+        given = _role()._answer(_lease(shown_left), judged, STATS)
         assert given.preference == answer
         assert given.preference.mu(shown_left) == 1.0
         assert given.annotator == "oracle:true-return"
@@ -294,8 +298,8 @@ def test_the_record_of_an_answer_states_the_teachers_parameters(
     oracle: str, given: dict[str, Any], recorded: dict[str, Any]
 ) -> None:
     """Those left at their defaults too: a default may change between versions, a record may not."""
-    rewards = {1: np.ones(3), 2: np.zeros(3)}
-    assert _role(oracle=oracle, oracle_kwargs=given)._answer(_lease(1), rewards, STATS).detail == recorded
+    judged = {1: _seen(np.ones(3)), 2: _seen(np.zeros(3))}
+    assert _role(oracle=oracle, oracle_kwargs=given)._answer(_lease(1), judged, STATS).detail == recorded
 
 
 def test_mu_of_each_answer() -> None:

@@ -43,10 +43,10 @@ def test_oracles_are_refused_with_the_reason() -> None:
         check_oracle(lambda: lambda left, right, statistics, own: list(Preference)[rng.integers(2)])
 
     def spoil(left, right, statistics, own):
-        left[:] = 0
+        left.rewards[:] = 0
         return Preference.TIE
 
-    with pytest.raises(PrefrlError, match="changed the rewards"):
+    with pytest.raises(PrefrlError, match="changed the segments"):
         check_oracle(lambda: spoil)
 
 
