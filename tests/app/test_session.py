@@ -362,6 +362,18 @@ def test_numbers_about_the_view_are_only_numbers(desk, entry: Make) -> None:
     assert row.response_ms is None
 
 
+def test_a_number_that_is_too_large_stops_nothing(desk, entry: Make) -> None:
+    desk.propose(1)
+    ann = desk.labeler()
+    (pair,) = ann.refill().pairs
+    huge = 10**400  # JSON holds whole numbers of any length; no float does
+    assert outcomes(ann.take([entry(pair, "left", view={"loops": huge, "speed": -huge}, response_ms=huge)])) == ["saved"]
+    (row,) = desk.rows()
+    assert (row.detail, row.response_ms) == ({"authenticated": False}, None)
+    far = Pair(pair.token, huge)  # nor is it a row of any table
+    assert outcomes(ann.take([entry(far, "left")])) == ["unknown"]
+
+
 def test_entries_of_another_database_stay_in_the_browser(desk, entry: Make) -> None:
     desk.propose(2)
     ann = desk.labeler()
