@@ -367,7 +367,8 @@ def test_a_number_that_is_too_large_stops_nothing(desk, entry: Make) -> None:
     ann = desk.labeler()
     (pair,) = ann.refill().pairs
     huge = 10**400  # JSON holds whole numbers of any length; no float does
-    assert outcomes(ann.take([entry(pair, "left", view={"loops": huge, "speed": -huge}, response_ms=huge)])) == ["saved"]
+    sent = entry(pair, "left", view={"loops": huge, "speed": -huge}, response_ms=huge)
+    assert outcomes(ann.take([sent])) == ["saved"]
     (row,) = desk.rows()
     assert (row.detail, row.response_ms) == ({"authenticated": False}, None)
     far = Pair(pair.token, huge)  # nor is it a row of any table

@@ -9,7 +9,9 @@ import pytest
 
 from prefrl.config import RunConfig, to_dict
 from prefrl.errors import StoreError
-from prefrl.run.supervisor import Supervisor
+from prefrl.run import people
+from prefrl.run.people import MAX_DEATHS, Page, PageOptions
+from prefrl.run.supervisor import PATIENCE_S, Supervisor
 from prefrl.store import clips, queue
 from prefrl.store.engine import Database
 from prefrl.store.metrics import events
@@ -44,3 +46,55 @@ def test_a_run_that_is_resumed_tries_failed_clips_again(tmp_path: Path, monkeypa
                 Supervisor(db, url, run, tmp_path / "logs", Silent()).supervise()
         assert clips.clip_counts(db, run.id) == {"pending": 0, "ready": 0, "failed": 0, "missing": 2}
         assert [e.message for e in events(db, run.id)] == ["2 clips that had failed are tried again"]
+
+
+class Clock:
+    """Time that passes when the test says so, and processes that end as soon as they start."""
+
+    def __init__(self, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.page, self.now, self.starts = page, 1000.0, []
+        monkeypatch.setattr(people.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(people.subprocess, "Popen", self.popen)
+
+    def popen(self, *_: object, **__: object) -> Clock:
+        self.starts.append(self.now)
+        return self
+
+    returncode = 2
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def look_for(self, seconds: float) -> list[str]:
+        end, said = self.now + seconds, []
+        while self.now < end:
+            self.now += 0.5
+            said += [words for words in [self.page.look()] if words]
+        return said
+
+
+def test_a_page_outlives_a_database_that_goes_away_for_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Page("sqlite:///x.db", "r", tmp_path, PageOptions())
+    clock = Clock(page, monkeypatch)
+    page.start()
+    said = clock.look_for(PATIENCE_S)
+    assert clock.starts, "it is still tried"
+    assert page._process is not None
+    assert len(said) == len(clock.starts) - 1 < MAX_DEATHS
+    assert all("ended with exit code 2; started again" in words for words in said)
+    waits = np.diff(clock.starts)
+    assert min(waits) >= people.BACK_OFF_S
+    (last,) = [words for words in clock.look_for(200) if "started again" not in words]
+    assert "`prefrl label r` opens it once the cause is mended" in last
+    assert clock.look_for(200) == []
+
+
+def test_a_page_that_was_there_for_long_is_started_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page("sqlite:///x.db", "r", tmp_path, PageOptions())
+    clock = Clock(page, monkeypatch)
+    page.start()
+    for _ in range(3 * MAX_DEATHS):
+        clock.now += people.CALM_AFTER_S + 1
+        assert "started again" in page.look()
