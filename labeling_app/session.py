@@ -38,7 +38,7 @@ class Ack:
     Attributes:
         id: Of the entry.
         kind: Of the entry; "" where it could not be read.
-        outcome: ``saved``, ``late`` (kept, not counted), ``undone``, ``skipped``, or why it was refused:
+        outcome: ``saved``, ``late`` (trains, but outside the budget), ``undone``, ``skipped``, or why it was refused:
             ``malformed``, ``unknown``, ``nothing_to_undo``, ``too_long_ago``, ``changed``.
     """
 

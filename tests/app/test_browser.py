@@ -428,7 +428,7 @@ def test_two_tabs(served: Any, open_page: Callable[..., Screen]) -> None:
         (codes, "left", False),
         (codes, "right", True),
     ]
-    two.shows("line", "kept, not counted")
+    two.shows("line", "outside the budget")
 
 
 def test_offline_for_ten_seconds(served: Any, open_page: Callable[..., Screen]) -> None:

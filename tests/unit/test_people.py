@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prefrl.config import RunConfig, to_dict
+from prefrl import cli
+from prefrl.config import LabelConfig, RunConfig, to_dict
 from prefrl.errors import StoreError
-from prefrl.run import people
+from prefrl.run import create, people
 from prefrl.run.people import MAX_DEATHS, Page, PageOptions
 from prefrl.run.supervisor import PATIENCE_S, Supervisor
 from prefrl.store import clips, queue
@@ -98,3 +99,20 @@ def test_a_page_that_was_there_for_long_is_started_at_once(tmp_path: Path, monke
     for _ in range(3 * MAX_DEATHS):
         clock.now += people.CALM_AFTER_S + 1
         assert "started again" in page.look()
+
+
+@pytest.mark.parametrize(("oracle", "hinted"), [("none", True), ("true-return", False)])
+def test_resuming_without_the_page_names_the_command_that_opens_it(
+    oracle: str, hinted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/people.db"
+    with Database.create(url) as db:
+        create_run(db, "r", to_dict(RunConfig(label=LabelConfig(oracle=oracle))), {})
+    monkeypatch.setenv("PREFRL_DB", url)
+    monkeypatch.setattr(create, "check_versions", lambda *_: [])
+    monkeypatch.setattr(cli, "_start", lambda *_: 0)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["resume", "r", "--folder", str(tmp_path)])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["prefrl: people answer this run, on the page that `prefrl label r` opens"] * hinted
