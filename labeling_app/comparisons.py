@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from labeling_app.annotator import MAX_LENGTH, clean_name
 from labeling_app.shown import Say
 from prefrl.errors import PrefrlError
 from prefrl.report.markup import moment
@@ -153,9 +154,7 @@ def change(db: Database, run: Run, entry: Entry, say: Say, *, annotator: str, ed
     if entry.superseded_by is not None:
         st.info(say("comparisons.replaced", n=entry.superseded_by))
         return
-    who = annotator or st.text_input(say("comparisons.your_name"), key="comparisons-name").strip()
-    if not who:
-        st.caption(say("comparisons.name_needed"))
+    who = annotator or _name(say)
     place = ANSWERS.index(one.preference) if one.preference in ANSWERS else None
     answer = st.radio(
         say("comparisons.new_answer"),
@@ -175,6 +174,15 @@ def change(db: Database, run: Run, entry: Entry, say: Say, *, annotator: str, ed
         st.info(say("comparisons.unchanged"))
     elif save and answer is not None:
         _replace(db, run, one, answer, who, say)
+
+
+def _name(say: Say) -> str:
+    """The name that is typed, as it is stored; empty after saying what is wrong with it."""
+    typed = st.text_input(say("comparisons.your_name"), max_chars=MAX_LENGTH, key="comparisons-name")
+    name = clean_name(typed)
+    if name is None:
+        st.caption(say(f"comparisons.{'name_bad' if typed.strip() else 'name_needed'}"))
+    return name or ""
 
 
 def _replace(db: Database, run: Run, one: Comparison, preference: Preference, who: str, say: Say) -> None:

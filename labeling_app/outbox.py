@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +93,6 @@ def _view(raw: object) -> dict[str, float]:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if abs(value) < 1e12 else None
+    return value if abs(value) < 1e12 else None  # neither NaN nor infinity is

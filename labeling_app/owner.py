@@ -8,6 +8,7 @@ import streamlit as st
 
 from labeling_app import comparisons, dashboard, transfer
 from labeling_app.label_page import page_words, visitor
+from labeling_app.rights import may_change
 from labeling_app.source import database, exists, find_run, source
 from labeling_app.states import PageState
 from labeling_app.words import Words
@@ -21,13 +22,17 @@ def dashboard_page() -> None:
 
 
 def comparisons_page() -> None:
-    """All answers: to look at, to edit, to take back."""
-    _with_run(lambda db, run_name, words: comparisons.page(db, run_name, words, annotator=visitor() or ""))
+    """All answers: to look at, and for who may, to edit and to take back."""
+
+    def show(db: Database, run_name: str, words: Words) -> None:
+        comparisons.page(db, run_name, words, annotator=visitor() or "", editable=may_change(words))
+
+    _with_run(show)
 
 
 def transfer_page() -> None:
-    """Export and import."""
-    _with_run(lambda db, run_name, words: transfer.page(db, run_name, words))
+    """Export, and for who may, import."""
+    _with_run(lambda db, run_name, words: transfer.page(db, run_name, words, editable=may_change(words)))
 
 
 def _with_run(show: Callable[[Database, str, Words], None]) -> None:

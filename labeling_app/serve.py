@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import sys
@@ -13,7 +14,7 @@ from labeling_app.source import DB_VARIABLE, RUN_VARIABLE
 from prefrl.errors import ConfigError
 from prefrl.run.people import free_port
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+CODE_VARIABLE = "PREFRL_OWNER_CODE"
 SCRIPT = Path(__file__).with_name("app.py")
 SETTINGS = {
     "browser.gatherUsageStats": False,
@@ -51,8 +52,8 @@ def serve(
     from labeling_app.clips import routes
 
     chosen = free_port(host, port)
-    if host not in LOOPBACK:
-        _say(f"warning: {host} is open to everybody who can reach this machine; no access code is asked for")
+    if not is_loopback(host):
+        _say(f"warning: {_open_to(host)}")
     os.environ[DB_VARIABLE], os.environ[RUN_VARIABLE] = url, run_name
     where = f"http://{_shown(host)}:{chosen}"
     _say(f"label: {where}  (ctrl-c ends it)")
@@ -62,6 +63,24 @@ def serve(
     sys.argv = [str(SCRIPT)]
     app = st.App(SCRIPT, routes=routes())
     app.run(config={**SETTINGS, "server.address": host, "server.port": chosen})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, which may mean anything
+        return False
+
+
+def _open_to(host: str) -> str:
+    """What those may do who reach an address that is not this machine's alone."""
+    everybody = f"everybody who can reach {host} may answer, under any name, and see and export all answers"
+    if os.environ.get(CODE_VARIABLE):
+        return f"{everybody}; to change answers and to import takes the code in {CODE_VARIABLE}"
+    return f"{everybody}; nobody may change answers or import there: {CODE_VARIABLE}=CODE lets those who type it"
 
 
 def _shown(host: str) -> str:

@@ -38,7 +38,7 @@ class Ack:
     Attributes:
         id: Of the entry.
         kind: Of the entry; "" where it could not be read.
-        outcome: ``saved``, ``late`` (kept, not counted), ``undone``, ``skipped``, or why it was refused:
+        outcome: ``saved``, ``late`` (trains, but outside the budget), ``undone``, ``skipped``, or why it was refused:
             ``malformed``, ``unknown``, ``nothing_to_undo``, ``too_long_ago``, ``changed``.
     """
 
@@ -184,32 +184,46 @@ class Labeler:
             return "unknown"  # somebody else's id
         if known is None and entry.replaces:
             known = self._answer_anew(entry, holder)
+            if known is None:
+                return "changed"
         if known is None:
-            answer = Answer(
-                entry.query_id,
-                entry.token,
-                Preference(entry.kind),
-                holder.annotator,
-                entry.id,
-                entry.response_ms,
-                {**self.detail, **entry.view},
-            )
-            (known,) = queue.answer(self.db, [answer])
+            known = self._answer(entry, holder)
         return "late" if known.late else "saved"
 
+    def _answer(self, entry: Entry, holder: Holder) -> Comparison:
+        said = Preference(entry.kind)
+        detail = self._detail(entry)
+        answer = Answer(entry.query_id, entry.token, said, holder.annotator, entry.id, entry.response_ms, detail)
+        (stored,) = queue.answer(self.db, [answer])
+        return stored
+
     def _answer_anew(self, entry: Entry, holder: Holder) -> Comparison | None:
-        """Supersedes what was said about the pair; None where nothing of his stands there."""
+        """Supersedes what he said about the pair; None where somebody else has changed that."""
         for _ in range(_TRIES):
             old = history.newest_of(self.db, holder.run_id, entry.replaces)
             # an undo that was refused left the answer as it was
             old = old or history.newest_of_lease(self.db, entry.token, holder.annotator)
-            if old is None or old.annotator != holder.annotator or old.query_id != holder.query_id:
+            if old is None:  # nor was there an answer
+                return self._answer(entry, holder)
+            if old.annotator != holder.annotator or old.query_id != holder.query_id:
                 return None
             try:
-                return supersede(self.db, holder.run_id, old.seq, Preference(entry.kind), holder.annotator, entry.id)
+                return supersede(
+                    self.db,
+                    holder.run_id,
+                    old.seq,
+                    Preference(entry.kind),
+                    holder.annotator,
+                    entry.id,
+                    response_ms=entry.response_ms,
+                    detail=self._detail(entry),
+                )
             except DataError:  # another tab was faster: look again
                 continue
         return None
+
+    def _detail(self, entry: Entry) -> dict[str, Any]:
+        return {**self.detail, **entry.view}
 
     def _undo(self, entry: Entry, holder: Holder) -> str:
         if history.by_uuid(self.db, entry.id) is not None:

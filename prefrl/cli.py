@@ -218,7 +218,8 @@ def _resume(args: argparse.Namespace) -> int:
         run = get_run(db, args.name)
         check_resume(db, run, args.mode, args.steps)
         check_folder(args.folder / run.name)
-        oracle = from_dict(run.config).label.oracle
+        config = from_dict(run.config)
+        oracle = config.label.oracle
         if args.human and oracle != "none":
             raise ConfigError(f"run {run.name!r} has the oracle {oracle!r} as annotator; resume it without --human")
         page = _page(args) if args.human else None
@@ -226,6 +227,9 @@ def _resume(args: argparse.Namespace) -> int:
             print(f"prefrl: {change}", file=sys.stderr)
         if args.steps is not None or args.labels is not None:
             run = extend(db, run, args.steps, args.labels)
+        if page is None and oracle == "none" and config.reward.source == "learned":
+            where = typed(run.name, args.db, db.url)
+            print(f"prefrl: people answer this run, on the page that `prefrl label {where}` opens", file=sys.stderr)
         return _start(args, db, run, page)
     finally:
         db.close()

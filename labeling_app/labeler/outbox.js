@@ -1,5 +1,6 @@
 // Answers that the server has not acknowledged yet, in the order in which they were given.
-// They are in memory and in sessionStorage, so that neither a dead server nor a reload loses one.
+// They are in memory and in sessionStorage, so that neither a dead server nor a reload loses one. Closing the tab does:
+// the browser asks before.
 
 const SLOT = "prefrl.outbox";
 
@@ -61,3 +62,4 @@ class Outbox {
 }
 
 const outbox = new Outbox(); // outlives the component, which Streamlit may take down and put up again
+window.addEventListener("beforeunload", (event) => { if (outbox.items.length) event.preventDefault(); });

@@ -17,7 +17,7 @@ from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_log
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for
-from prefrl.store.clips import clip_states
+from prefrl.store.clips import clip_states, last_failure
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_metrics
@@ -27,6 +27,7 @@ from prefrl.store.queue import (
     expire,
     expire_skipped,
     expire_undrawable,
+    n_undrawable,
     propose,
     still_answering,
 )
@@ -76,9 +77,12 @@ class RewardRole:
 
     def waiting_for(self) -> str:
         """What is missing before the next version, in words."""
-        if self.version:
-            return "new rollouts"
-        return f"the first comparisons: {n_counted(self.db, self.run.id)} of {n_initial(self.label)}"
+        first = f"the first comparisons: {n_counted(self.db, self.run.id)} of {n_initial(self.label)}"
+        missing = "new rollouts" if self.version else first
+        n = n_undrawable(self.db, self.run.id) if self.people else 0
+        if not n:
+            return missing
+        return f"{missing}; clips of {n} pairs could not be drawn: {last_failure(self.db, self.run.id)}"
 
     def _env_steps(self) -> int:
         rows = [w for w in workers(self.db, self.run.id) if w.role == "rollout"]

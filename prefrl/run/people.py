@@ -24,7 +24,8 @@ from prefrl.store.workers import present_roles
 
 HOST, FIRST_PORT, N_PORTS = "127.0.0.1", 8501, 100
 NEEDED = ("labeling_app.serve", "streamlit", "av")
-MAX_DEATHS = 3
+MAX_DEATHS = 5  # of the page in a row: with the pauses more than a minute, for which a database may go away
+BACK_OFF_S = 5.0  # from one start to the next, twice as long after each death
 CALM_AFTER_S = 30.0  # a page that was there for so long may be started again, as often as it takes
 STOP_WITHIN_S = 5.0
 
@@ -133,6 +134,7 @@ class Page:
         self.url, self.run_name, self.log = url, run_name, folder / "label.log"
         self.host, self.port = options.host, free_port(options.host, options.port)
         self._browser, self._n_deaths, self._started = options.browser, 0, 0.0
+        self._ended = False  # and this death is counted
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -157,14 +159,17 @@ class Page:
                 env={**os.environ, "PREFRL_DB": self.url},  # not a flag: a password would show in the process list
                 start_new_session=True,
             )
-        self._started = time.monotonic()
+        self._started, self._ended = time.monotonic(), False
 
     def look(self) -> str:
-        """Start it again where it has died; what has happened, in words, or an empty string."""
+        """Start it again where it has died, after a pause; what has happened, in words, or an empty string."""
         if self._process is None or self._process.poll() is None:
             return ""
-        lasted = time.monotonic() - self._started > CALM_AFTER_S
-        self._n_deaths = 1 if lasted else self._n_deaths + 1
+        lasted = time.monotonic() - self._started
+        if not self._ended:
+            self._ended, self._n_deaths = True, 1 if lasted > CALM_AFTER_S else self._n_deaths + 1
+        if self._n_deaths < MAX_DEATHS and lasted < BACK_OFF_S * 2 ** (self._n_deaths - 1):
+            return ""
         words = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
         message = f"the labeling page ended with exit code {self._process.returncode}"
         message += f": {words[-1]}" if words else ""

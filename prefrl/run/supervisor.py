@@ -21,7 +21,7 @@ from prefrl.run.people import Page
 from prefrl.run.status import read_status
 from prefrl.run.view import View
 from prefrl.run.worker import FENCED, UNREACHABLE
-from prefrl.store.clips import last_drawn_ms
+from prefrl.store.clips import last_drawn_ms, retry_clips
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event
 from prefrl.store.queue import counts, still_answering
@@ -89,6 +89,7 @@ class Supervisor:
         set_run_state(self.db, self.run.id, "running")
         old = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
+            self._retry_clips()
             for role in roles_of(self.config):
                 self.children[role] = self._start(role, 0, self._progress(role))
             if self.page:
@@ -113,6 +114,12 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += 1
+
+    def _retry_clips(self) -> None:
+        """What failed may have failed for want of something that is there by now."""
+        n = retry_clips(self.db, self.run.id)
+        if n:
+            add_event(self.db, self.run.id, "supervisor", "clips", f"{n} clips that had failed are tried again")
 
     def _start(self, role: str, n_deaths: int, progress: int) -> Child:
         log = self.folder / f"{role}.log"

@@ -114,7 +114,7 @@ def fail_clip(db: Database, segment_id: int, reason: str) -> bool:
 
 
 def retry_clips(db: Database, run_id: int) -> int:
-    """Forgets all failures of a run, so that what open queries need is drawn again.
+    """Forgets all failures of a run, so that its segments are asked about again, and what open queries need is drawn.
 
     Returns:
         How many had failed.

@@ -63,7 +63,17 @@ def active(comparisons: Iterable[Comparison]) -> list[Comparison]:
     return [row for row in rows if row.seq not in superseded and row.preference is not Preference.WITHDRAWN]
 
 
-def supersede(db: Database, run_id: int, seq: int, preference: Preference, annotator: str, uuid: str) -> Comparison:
+def supersede(
+    db: Database,
+    run_id: int,
+    seq: int,
+    preference: Preference,
+    annotator: str,
+    uuid: str,
+    *,
+    response_ms: int | None = None,
+    detail: dict[str, Any] | None = None,
+) -> Comparison:
     """Edits an answer, or takes it back, by a new row; sending the same uuid again changes nothing.
 
     Args:
@@ -73,6 +83,8 @@ def supersede(db: Database, run_id: int, seq: int, preference: Preference, annot
         preference: As it was shown then; ``WITHDRAWN`` is an undo.
         annotator: Who says so.
         uuid: Made by the client.
+        response_ms: How long the new answer took, where it was measured.
+        detail: What else is worth knowing of the new answer, as plain JSON values.
 
     Raises:
         DataError: There is no such comparison, or another row has replaced it.
@@ -99,8 +111,8 @@ def supersede(db: Database, run_id: int, seq: int, preference: Preference, annot
             "mu": preference.mu(old.shown_left),
             "annotator": annotator,
             "supersedes": seq,
-            "response_ms": None,
-            "detail": {},
+            "response_ms": response_ms,
+            "detail": detail or {},
         }
         del values["id"], values["created_ms"]
         row = append(connection, values)

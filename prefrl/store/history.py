@@ -74,10 +74,11 @@ def newest_of(db: Database, run_id: int, uuid: str) -> Comparison | None:
 
 
 def newest_of_lease(db: Database, token: str, annotator: str) -> Comparison | None:
-    """The last row of an annotator under a lease that nothing has superseded, or None."""
-    said = sa.select(comparison).where(comparison.c.lease_token == token, comparison.c.annotator == annotator)
+    """The last row under a lease that nothing has superseded, one of the annotator before one of others, or None."""
+    said = sa.select(comparison).where(comparison.c.lease_token == token, ~_superseded())
+    first = said.order_by((comparison.c.annotator == annotator).desc(), comparison.c.seq.desc()).limit(1)
     with db.read() as connection:
-        row = connection.execute(said.where(~_superseded()).order_by(comparison.c.seq.desc()).limit(1)).one_or_none()
+        row = connection.execute(first).one_or_none()
     return None if row is None else from_row(row)
 
 
@@ -103,7 +104,7 @@ def reopened(db: Database, run_id: int, annotator: str, n: int = N_UNDO) -> list
 
 
 def set_aside(db: Database, token: str, annotator: str) -> None:
-    """Notes that an annotator does not want to see a pair again whose answer he took back.
+    """Notes that an annotator does not want to see a pair again whose answer he took back; once, however often sent.
 
     Raises:
         DataError: No such lease was ever given out.
@@ -111,16 +112,25 @@ def set_aside(db: Database, token: str, annotator: str) -> None:
     held = holder_of(db, token)
     if held is None:
         raise DataError(f"{db.url}: no lease has the token {token!r}: lease a query first")
+    newest = sa.select(sa.func.max(comparison.c.created_ms)).where(comparison.c.lease_token == token)
+    skips = sa.select(query_skip.c.id).where(
+        query_skip.c.query_id == held.query_id,
+        query_skip.c.annotator == annotator,
+        query_skip.c.at_ms >= sa.func.coalesce(newest.scalar_subquery(), 0),
+    )
     with db.write() as connection:
-        connection.execute(sa.insert(query_skip).values(query_id=held.query_id, annotator=annotator))
+        if connection.execute(skips.limit(1)).first() is None:
+            connection.execute(sa.insert(query_skip).values(query_id=held.query_id, annotator=annotator))
 
 
 def _past(db: Database, run_id: int, annotator: str, n: int, which: sa.ColumnElement[bool]) -> list[Past]:
     columns = [comparison.c[name] for name in ("seq", "uuid", "query_id", "lease_token", "preference")]
     statement = (
         sa.select(*columns)
+        .join(lease, lease.c.token == comparison.c.lease_token)
         .where(comparison.c.run_id == run_id, comparison.c.annotator == annotator)
-        .where(comparison.c.lease_token.is_not(None), which, ~_superseded())
+        # not what he changed of others: their leases are not his to answer under
+        .where(lease.c.annotator == annotator, which, ~_superseded())
         .order_by(comparison.c.seq.desc())
         .limit(int(n))
     )

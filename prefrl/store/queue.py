@@ -21,7 +21,7 @@ from prefrl.store.engine import Database
 from prefrl.store.schema import comparison, query, query_skip
 from prefrl.store.schema import lease as lease_table
 from prefrl.store.states import RAN_OUT, UNDRAWABLE, UNLEASED, claimable, counts
-from prefrl.store.waiting import QueueState, Reason, why_empty
+from prefrl.store.waiting import QueueState, Reason, n_undrawable, why_empty
 from prefrl.types import Lease
 
 ANSWERING_MS = 30_000  # who has not answered for so long is not there; the paper's people took 3 to 5 s
@@ -36,6 +36,7 @@ __all__ = [
     "expire_skipped",
     "expire_undrawable",
     "lease",
+    "n_undrawable",
     "propose",
     "resume_leases",
     "skip",

@@ -39,7 +39,8 @@ class QueueState:
         until_ms: When the first lease or cool-down ends (database clock), or None.
         wait_ms: The same as a time to wait from now, or None.
         n_clips_coming: Queries that `lease` would hand out once their clips are drawn.
-        n_clips_failed: Queries that it cannot hand out because a clip failed.
+        n_clips_failed: Queries that it cannot hand out because a clip failed; where none is open, those of them
+            that were withdrawn (see `n_undrawable`).
     """
 
     reason: Reason
@@ -91,6 +92,8 @@ def why_empty(
     with db.read() as connection:
         available, held, others, cooling_down, had, lease_end, skip_at, now = connection.execute(statement).one()
         coming, failed = connection.execute(undrawn).one() if clips else (0, 0)
+    if clips and not failed:
+        failed = n_undrawable(db, run_id)
     until: int | None = None
     if available:
         reason = Reason.AVAILABLE
@@ -110,6 +113,16 @@ def why_empty(
     wait = None if until is None else max(0, until - now)
     totals = counts(db, run_id)
     return QueueState(reason, totals, available, held, others, cooling_down, until, wait, coming, failed)
+
+
+def n_undrawable(db: Database, run_id: int) -> int:
+    """How many queries were withdrawn because a clip failed; 0 where a newer one than these was asked."""
+    newest = query.alias("newest")
+    last = sa.select(sa.func.max(newest.c.id)).where(newest.c.run_id == run_id).scalar_subquery()
+    withdrawn = sa.and_(query.c.run_id == run_id, query.c.state == "expired", UNDRAWABLE)
+    statement = sa.select(sa.case((sa.func.max(query.c.id) == last, sa.func.count()), else_=0)).where(withdrawn)
+    with db.read() as connection:
+        return int(connection.execute(statement).scalar_one())
 
 
 def _count(where: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:

@@ -70,6 +70,9 @@ addEventListener("keydown", (event) => {
 """
 
 
+LEAVES = "dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+
+
 @dataclass
 class Server:
     """The app as a process of its own, on a port that it keeps when it is started again."""
@@ -425,7 +428,7 @@ def test_two_tabs(served: Any, open_page: Callable[..., Screen]) -> None:
         (codes, "left", False),
         (codes, "right", True),
     ]
-    two.shows("line", "kept, not counted")
+    two.shows("line", "outside the budget")
 
 
 def test_offline_for_ten_seconds(served: Any, open_page: Callable[..., Screen]) -> None:
@@ -466,8 +469,11 @@ def test_a_locked_database(served: Any, open_page: Callable[..., Screen]) -> Non
             codes = screen.watch(codes)
         screen.page.wait_for_timeout(4000)
         screen.shows("waiting", "2 answers wait here")
+        assert screen.page.evaluate(LEAVES) is False, "who closes the tab is asked first"
     rows = wait_for_rows(desk, screen, "locked", 2)
     check(desk, rows, screen.presses())
+    screen.shows("waiting", "")
+    screen.page.wait_for_function(LEAVES)
 
 
 def test_a_server_that_is_killed(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labeling_app import source
-from labeling_app.serve import SETTINGS
+from labeling_app.serve import CODE_VARIABLE, SETTINGS, _open_to, is_loopback
 from prefrl.errors import ConfigError, StoreError
 from prefrl.run.people import free_port
 
@@ -31,6 +31,16 @@ def test_a_port_in_use_is_named() -> None:
 def test_an_address_that_is_not_ours() -> None:
     with pytest.raises(ConfigError, match="cannot have port 8501 on 192"):
         free_port("192.0.2.1", 8501)
+
+
+def test_what_strangers_may_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.0.0.2", "::1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "", "192.0.2.1", "localhost.example.org")))
+    monkeypatch.delenv(CODE_VARIABLE, raising=False)
+    assert "nobody may change answers or import there: PREFRL_OWNER_CODE=CODE lets" in _open_to("0.0.0.0")
+    monkeypatch.setenv(CODE_VARIABLE, "secret")
+    assert "to change answers and to import takes the code in PREFRL_OWNER_CODE" in _open_to("0.0.0.0")
+    assert "secret" not in _open_to("0.0.0.0")
 
 
 def test_settings_that_must_not_change() -> None:

@@ -15,7 +15,7 @@ from prefrl.errors import StoreError
 from prefrl.store import clips, history, queue, runs, workers
 from prefrl.store.comparisons import n_counted, supersede
 from prefrl.store.schema import lease as lease_table
-from prefrl.store.schema import query
+from prefrl.store.schema import query, query_skip
 from prefrl.types import Comparison, Preference
 
 Make = Callable[..., dict[str, object]]
@@ -151,6 +151,7 @@ def test_undo_and_answer_anew(desk, entry: Make) -> None:
     last = desk.rows()[-1]
     check(desk, last, pair, "right")
     assert not last.late
+    assert (last.response_ms, last.detail["loops"]) == (1234, 2)
     assert [row.preference.value for row in desk.standing()] == ["tie", "right"]
     assert ann.refill().done == 2
     # everything once more, as after a dead server
@@ -203,6 +204,44 @@ def test_undo_touches_nobody_elses_answer(desk, entry: Make) -> None:
     assert outcomes(ann.take([missing])) == ["nothing_to_undo"]
 
 
+def test_what_the_owner_took_back_stays_between_him_and_its_annotator(desk, entry: Make) -> None:
+    """Else he would answer the pair under her lease, and the row would be hers."""
+    desk.propose(1)
+    ann = desk.labeler()
+    (pair,) = ann.refill().pairs
+    answer = entry(pair, "left")
+    ann.take([answer])
+    gone = supersede(desk.db, desk.run.id, 1, Preference.WITHDRAWN, "boss", "owner-took-it-back")
+    for name in ("boss", "ann"):
+        assert desk.labeler(name).refill().pairs == desk.labeler(name).refill().past == ()
+    before = desk.rows()
+    for replaces in (gone.uuid, answer["id"], "an-undo-never-stored"):
+        assert outcomes(ann.take([entry(pair, "right", replaces=replaces)])) == ["changed"]
+    assert desk.rows() == before
+
+
+def test_an_answer_anew_never_stands_beside_the_owners(desk, entry: Make) -> None:
+    desk.propose(1)
+    ann = desk.labeler()
+    (pair,) = ann.refill().pairs
+    answer = entry(pair, "left")
+    ann.take([answer])
+    edit = supersede(desk.db, desk.run.id, 1, Preference.RIGHT, "boss", "owner-changed-it")
+    undo = undo_of(entry, answer, pair)
+    assert outcomes(ann.take([undo, entry(pair, "tie", replaces=undo["id"])])) == ["changed", "changed"]
+    assert desk.standing() == [edit]
+
+
+def test_a_first_answer_may_follow_an_undo_that_found_nothing(desk, entry: Make) -> None:
+    desk.propose(1)
+    ann = desk.labeler()
+    (pair,) = ann.refill().pairs
+    undo = entry(pair, "undo", target="never-was-there")
+    assert outcomes(ann.take([undo, entry(pair, "tie", replaces=undo["id"])])) == ["nothing_to_undo", "saved"]
+    (row,) = desk.standing()
+    check(desk, row, pair, "tie")
+
+
 def test_undo_in_two_tabs(desk, entry: Make) -> None:
     """Both take the same answer back, and both answer anew: the last word counts, on the same pair."""
     desk.propose(1)
@@ -247,6 +286,12 @@ def test_skip(desk, entry: Make) -> None:
     assert outcomes(ann.take([entry(again, "skip")])) == ["skipped"]
     assert ann.refill().pairs == ()  # taken back, and not wanted again
     assert desk.standing() == []
+    with desk.db.read() as connection:
+        count = sa.select(sa.func.count()).select_from(query_skip).where(query_skip.c.query_id == again.query_id)
+        n_skips = connection.execute(count).scalar_one()
+    assert outcomes(ann.take([entry(again, "skip", id="sent-many-times")] * 3)) == ["skipped"] * 3
+    with desk.db.read() as connection:
+        assert connection.execute(count).scalar_one() == n_skips == 1
 
 
 def test_a_pair_without_clips_is_not_shown_again(desk, entry: Make) -> None:
@@ -315,6 +360,19 @@ def test_numbers_about_the_view_are_only_numbers(desk, entry: Make) -> None:
     (row,) = desk.rows()
     assert row.detail == {"authenticated": False, "replays": 3}
     assert row.response_ms is None
+
+
+def test_a_number_that_is_too_large_stops_nothing(desk, entry: Make) -> None:
+    desk.propose(1)
+    ann = desk.labeler()
+    (pair,) = ann.refill().pairs
+    huge = 10**400  # JSON holds whole numbers of any length; no float does
+    sent = entry(pair, "left", view={"loops": huge, "speed": -huge}, response_ms=huge)
+    assert outcomes(ann.take([sent])) == ["saved"]
+    (row,) = desk.rows()
+    assert (row.detail, row.response_ms) == ({"authenticated": False}, None)
+    far = Pair(pair.token, huge)  # nor is it a row of any table
+    assert outcomes(ann.take([entry(far, "left")])) == ["unknown"]
 
 
 def test_entries_of_another_database_stay_in_the_browser(desk, entry: Make) -> None:

@@ -152,6 +152,19 @@ def test_why_nothing_can_be_watched(db: Database, run_id: int, ids: list[int], p
     assert why("eve") == (Reason.NOTHING_PROPOSED, 0, 0, 0)
 
 
+def test_that_nothing_can_be_drawn_is_told_after_the_queries_went(
+    db: Database, run_id: int, ids: list[int], proposed: list[int]
+) -> None:
+    for segment_id in clips.claim_clips(db, run_id, 99):
+        clips.fail_clip(db, segment_id, "no OpenGL")
+    assert queue.expire_undrawable(db, run_id) == 3
+    state = queue.why_empty(db, run_id, "ann", clips=True)
+    assert (state.reason, state.n_clips_failed) == (Reason.CLIPS_FAILED, 3)
+    assert queue.why_empty(db, run_id, "oracle").reason is Reason.NOTHING_PROPOSED
+    clips.retry_clips(db, run_id)
+    assert queue.why_empty(db, run_id, "ann", clips=True).reason is Reason.NOTHING_PROPOSED
+
+
 def test_a_query_that_nobody_can_watch_is_withdrawn(db: Database, run_id: int, ids: list[int]) -> None:
     other = runs.create_run(db, "other", {}, {}).id
     assert queue.expire_undrawable(db, run_id) == 0
@@ -175,6 +188,7 @@ def test_a_query_that_nobody_can_watch_is_withdrawn(db: Database, run_id: int, i
     late = queue.answer(db, [Answer(ran_out.query_id, ran_out.token, Preference.LEFT, "ann", "u2")])
     assert [c.late for c in late] == [False], "what was watched before is evidence all the same"
     assert queue.why_empty(db, run_id, "ann", clips=True).reason is not Reason.CLIPS_FAILED
+    assert queue.n_undrawable(db, run_id) == 0, "the newest pair can be watched"
     assert queries[4] not in (held.query_id, ran_out.query_id, skipped.query_id)
 
 

@@ -105,6 +105,11 @@ def test_where_nothing_can_be_drawn_nothing_is_asked_for_ever(db: Database) -> N
     found = queue.counts(db, case.run.id)
     assert found["proposed"] == 0
     assert found["expired"] < 9
+    told = f"the first comparisons: 0 of 3; clips of {found['expired']} pairs could not be drawn: no state"
+    assert case.role.waiting_for() == told
+    clips.retry_clips(db, case.run.id)
+    assert case.role.waiting_for() == "the first comparisons: 0 of 3"
+    assert case.at(case.start)["proposed"] == 3, "they are tried again"
 
 
 def test_who_skips_gets_others_and_the_budget_holds(db: Database) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 from streamlit.testing.v1 import AppTest
 
 from prefrl.config import EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig, resolve, to_dict
@@ -19,14 +20,15 @@ from prefrl.store.engine import Database
 from prefrl.store.metrics import add_metrics
 from prefrl.store.queue import lease, propose
 from prefrl.store.rewards import publish
-from prefrl.store.runs import Run, create_run, set_run_state
+from prefrl.store.runs import Run, create_run, get_run, set_run_state
+from prefrl.store.schema import run as run_table
 from prefrl.store.segments import add_segments
 from prefrl.store.workers import beat, claim
 from prefrl.types import Answer, Preference, Segment
 
 WORDS = Path(__file__).parents[3] / "labeling_app" / "words"
 T = 5
-NAME = "small <b>run</b> *x*"
+NAME = "small <b>run</b> *x*"  # as a database may hold that is older than the rules for names
 HOSTILE = "<img src=x onerror=alert(1)> **bob** $x^2$"
 LEFT, RIGHT, TIE, NONE = Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.INCOMPARABLE
 
@@ -95,7 +97,10 @@ def make_run(db: Database, **reward: object) -> Run:
         seed=3,
     )
     spaces = {"obs_shape": [3], "act_shape": [1], "n_actions": None}
-    return create_run(db, NAME, to_dict(resolve(config)), {"spaces": spaces})
+    made = create_run(db, "small", to_dict(resolve(config)), {"spaces": spaces})
+    with db.write() as connection:
+        connection.execute(sa.update(run_table).where(run_table.c.id == made.id).values(name=NAME))
+    return get_run(db, NAME)
 
 
 def fill(db: Database, run: Run, n: int = 30) -> list[int]:

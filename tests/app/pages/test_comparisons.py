@@ -151,6 +151,10 @@ def test_a_change_needs_a_name_and_the_right(db: Database, url: str) -> None:
     at = show("comparisons", url)
     assert say("name_needed") in texts(at)
     assert at.button(key="comparisons-save").disabled
+    for bad in ("oracle", " Import 2", "<b>"):
+        fine(at.text_input(key="comparisons-name").set_value(bad).run())
+        assert say("name_bad") in texts(at)
+        assert at.button(key="comparisons-save").disabled
     fine(at.text_input(key="comparisons-name").set_value("ann").run())
     assert not at.button(key="comparisons-save").disabled
     for readonly, editable, word in ((True, True, "read_only"), (False, False, "not_allowed")):
