@@ -39,3 +39,9 @@ def learning_starts(config: RunConfig) -> int:
     wanted = n_initial(config.label) * config.env.segment_steps
     unit = rollout_size(config.policy)
     return max(unit, min(-(-wanted // unit) * unit, config.policy.steps // 2 // unit * unit))
+
+
+def least_steps(config: RunConfig) -> int:
+    """The fewest agent steps of a run that learns: one rollout of the policy, and one of the untrained before it."""
+    unit = rollout_size(config.policy)
+    return unit if config.reward.source == "true" else 2 * unit

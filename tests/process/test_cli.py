@@ -153,6 +153,7 @@ BAD_RUNS = {
     "no labels": (["pendulum", "--labels", "0"], ["label.budget must be at least 1, not 0"]),
     "no steps": (["pendulum", "--steps", "0"], ["policy.steps must be at least 1, not 0"]),
     "negative steps": (["pendulum", "--steps=-5"], ["policy.steps must be at least 1, not -5"]),
+    "too few steps": (["pendulum", "--steps", "100"], ["policy.steps is 100", "at least --steps 2048"]),
     "steps in words": (["pendulum", "--steps", "many"], ["policy.steps must be int, not 'many'"]),
     "not a number": (["pendulum", "--reward.noise", "nan"], ["reward.noise must be at least 0", "nan"]),
     "too long a segment": (["pendulum", "--env.segment_steps", "5000"], ["env.segment_steps is 5000", "longer"]),

@@ -297,11 +297,14 @@ def test_a_done_run_can_be_given_more_steps(tmp_path):
     db.close()
 
 
-def test_a_run_shorter_than_its_untrained_policy_ends_well(tmp_path):
-    db, run = make(tmp_path, settings(policy__steps=100))
+@pytest.mark.parametrize(("source", "least"), [("learned", 256), ("true", 128)])
+def test_a_run_too_short_to_learn_is_refused_and_the_shortest_learns(tmp_path, source, least):
+    with pytest.raises(ConfigError, match=rf"policy\.steps is {least - 1}.* at least --steps {least},"):
+        prepare(settings(policy__steps=least - 1, reward__source=source))
+    db, run = make(tmp_path, settings(policy__steps=least, reward__source=source))
     assert run_lockstep(db, run)
-    assert read_status(db, "run").env_steps == 128
-    assert n_counted(db, run.id) <= 24
+    assert read_status(db, "run").env_steps == least
+    assert list_checkpoints(db, run.id)[-1].meta["n_updates"] == 2, "2 epochs"
     db.close()
 
 
