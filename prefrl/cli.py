@@ -300,9 +300,11 @@ def _status(args: argparse.Namespace) -> int:
             if args.json:
                 print(json.dumps([s.to_dict() for s in statuses], indent=2))
             else:
-                from prefrl.run.view import line
+                from prefrl.run.view import line, silence
 
-                print("\n".join(f"{s.run} ({s.state}): {line(s, 0.0)}" for s in statuses) or "no runs yet")
+                rows = [f"{s.run} ({s.state}): {line(s, 0.0)}" for s in statuses]
+                rows += filter(None, (silence(s, typed(s.run, args.db, db.url)) for s in statuses))
+                print("\n".join(rows) or "no runs yet")
             return 0
         status = read_status(db, args.name)
     finally:
@@ -312,9 +314,11 @@ def _status(args: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
-        from prefrl.run.view import table
+        from prefrl.run.view import silence, table
 
         Console().print(table(status, 0.0))
+        if hint := silence(status, typed(status.run, args.db, db.url)):
+            print(hint)
     return 0
 
 

@@ -306,6 +306,24 @@ def test_a_database_of_a_newer_prefrl_is_left_alone(argv, folder, finished, say)
     assert content("x.db") == before
 
 
+def test_the_status_tells_a_run_that_has_ended_from_one_that_is_dead(folder, finished, say):
+    shutil.copy(finished, folder / "x.db")
+    url = ("--db", "sqlite:///x.db")
+    for words in ((), ("old",)):
+        out = say("status", *words, *url)[1]
+        assert "512 of 512" in out
+        assert "0 steps/s" not in out
+        assert "alive" not in out
+    assert "ended, " in out
+    with closing(sqlite3.connect("x.db")) as connection, connection:
+        connection.execute("UPDATE run SET state = 'running' WHERE name = 'old'")
+        connection.execute("UPDATE worker SET env_steps = 640, heartbeat_ms = heartbeat_ms - 7200000")
+    for words in ((), ("old",)):
+        out = say("status", *words, *url)[1]
+        assert "640 steps (all 512, in whole rollouts)" in " ".join(out.split())
+        assert "run old: no process has been alive for 2 h; prefrl resume old --db sqlite:///x.db goes on" in out
+
+
 VERBS = ("status", "eval old", "report old", "resume old", "db check", "worker old --role reward")
 
 

@@ -34,7 +34,7 @@ from prefrl.store import queue
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database
-from prefrl.store.metrics import read_metrics
+from prefrl.store.metrics import events, read_metrics
 from prefrl.store.queue import counts
 from prefrl.store.rewards import load_reward, reward_versions
 from prefrl.store.runs import get_run
@@ -367,11 +367,35 @@ def plug_in(monkeypatch, teacher):
 def test_an_oracle_that_can_compare_nothing_ends_with_a_reason(tmp_path, monkeypatch):
     name = plug_in(monkeypatch, lambda left, right, stats, rng: Preference.INCOMPARABLE)
     db, run = make(tmp_path, settings(label__oracle=name))
-    with pytest.raises(PrefrlError, match=r"lockstep cannot go on.*check label\.oracle"):
+    with pytest.raises(PrefrlError, match=r"all pairs of the 12 newest .* \(0 so far that can be.*label\.oracle"):
         run_lockstep(db, run)
     assert n_counted(db, run.id) == 0
     assert len(tail(db, run.id)) == 12 * 11 / 2, "every pair of the untrained policy's segments was tried once"
     assert read_status(db, "run").state == "failed"
+    db.close()
+
+
+def coy(ensemble, obs, act, candidates, n):
+    """A selector that chooses nothing, but for those who try it out."""
+    return candidates[: n * (len(candidates) == 50)]
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_a_selector_that_chooses_nothing_is_told_and_ends_a_run_that_waits_for_it(tmp_path, monkeypatch, max_lag):
+    monkeypatch.setitem(sys.modules, "plugged_in_selector", module := types.ModuleType("plugged_in_selector"))
+    module.coy = coy
+    db, run = make(
+        tmp_path, settings(query__selector="plugged_in_selector:coy", label__max_lag=max_lag, policy__steps=512)
+    )
+    if max_lag:
+        with pytest.raises(ConfigError, match=r"query\.selector 'plugged_in_selector:coy' chooses none.*\(6 so far"):
+            run_lockstep(db, run)
+    else:
+        assert run_lockstep(db, run)
+    assert read_status(db, "run").state == ("failed" if max_lag else "done")
+    assert n_counted(db, run.id) == 6, "those that are drawn before there is an ensemble to choose by"
+    (told,) = events(db, run.id)
+    assert told.message.endswith("chooses none of the candidate pairs; nothing is asked until it does")
     db.close()
 
 
