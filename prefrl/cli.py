@@ -262,7 +262,14 @@ def _worker(args: argparse.Namespace) -> int:
     from prefrl.run.worker import FENCED, UNREACHABLE, work
 
     try:
-        work(args.db, args.name, args.role, args.parent, args.log_dir)
+        work(
+            args.db,
+            args.name,
+            args.role,
+            args.parent,
+            args.log_dir,
+            lambda line: print(f"prefrl: {line}", file=sys.stderr),
+        )
     except StoreError as error:
         print(f"prefrl: {error}", file=sys.stderr)
         if isinstance(error, FencedError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -322,6 +323,19 @@ def test_the_status_tells_a_run_that_has_ended_from_one_that_is_dead(folder, fin
         out = say("status", *words, *url)[1]
         assert "640 steps (all 512, in whole rollouts)" in " ".join(out.split())
         assert "run old: no process has been alive for 2 h; prefrl resume old --db sqlite:///x.db goes on" in out
+
+
+def test_a_worker_started_by_hand_says_what_has_changed_and_that_a_run_is_done(folder, finished, say):
+    shutil.copy(finished, folder / "x.db")
+    with closing(sqlite3.connect("x.db")) as connection, connection:
+        connection.execute("UPDATE run SET versions = json_set(versions, '$.gymnasium', '0.1') WHERE name = 'old'")
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    code, _, err = say("worker", "old", "--role", "rollout", "--db", "sqlite:///x.db")
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert code == 0
+    assert "run 'old' began with gymnasium 0.1 and goes on with " in err
+    assert "run 'old' is done with all its 512 steps" in err
 
 
 VERBS = ("status", "eval old", "report old", "resume old", "db check", "worker old --role reward")
