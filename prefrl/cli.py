@@ -266,7 +266,14 @@ def _worker(args: argparse.Namespace) -> int:
     from prefrl.run.worker import FENCED, UNREACHABLE, work
 
     try:
-        work(args.db, args.name, args.role, args.parent, args.log_dir)
+        work(
+            args.db,
+            args.name,
+            args.role,
+            args.parent,
+            args.log_dir,
+            lambda line: print(f"prefrl: {line}", file=sys.stderr),
+        )
     except StoreError as error:
         print(f"prefrl: {error}", file=sys.stderr)
         if isinstance(error, FencedError):
@@ -304,9 +311,11 @@ def _status(args: argparse.Namespace) -> int:
             if args.json:
                 print(json.dumps([s.to_dict() for s in statuses], indent=2))
             else:
-                from prefrl.run.view import line
+                from prefrl.run.view import line, silence
 
-                print("\n".join(f"{s.run} ({s.state}): {line(s, 0.0)}" for s in statuses) or "no runs yet")
+                rows = [f"{s.run} ({s.state}): {line(s, 0.0)}" for s in statuses]
+                rows += filter(None, (silence(s, typed(s.run, args.db, db.url)) for s in statuses))
+                print("\n".join(rows) or "no runs yet")
             return 0
         status = read_status(db, args.name)
     finally:
@@ -316,9 +325,11 @@ def _status(args: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
-        from prefrl.run.view import table
+        from prefrl.run.view import silence, table
 
         Console().print(table(status, 0.0))
+        if hint := silence(status, typed(status.run, args.db, db.url)):
+            print(hint)
     return 0
 
 

@@ -256,10 +256,7 @@ def fitting(facts: Facts) -> str:
 
 def machinery(facts: Facts) -> str:
     """Processes, checkpoints and events."""
-    roles = [
-        (r.role, "alive" if r.alive else "not alive", f"{duration(r.age_ms)} ago", r.state, f"{r.host}, {r.pid}")
-        for r in facts.status.roles
-    ]
+    roles = [(r.role, r.sign, f"{duration(r.age_ms)} ago", r.state, f"{r.host}, {r.pid}") for r in facts.status.roles]
     stored = [(c.id, f"{c.env_steps:,}", c.sha256[:12], moment(c.created_ms)) for c in reversed(facts.checkpoints)]
     n_restarts = sum(e.kind == "restart" for e in facts.events)
     happened = [(moment(e.at_ms), e.role, e.kind, e.message) for e in facts.events]

@@ -6,21 +6,21 @@ import numpy as np
 import torch
 
 from prefrl.config import from_dict
-from prefrl.errors import ConfigError, describe
+from prefrl.errors import ConfigError
 from prefrl.registry import find
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
 from prefrl.reward_model.published import new_ensemble
 from prefrl.reward_model.schedule import budget_of, n_initial, n_scheduled
-from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, draw_candidates
+from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, choose, draw_candidates
 from prefrl.reward_model.spaces import Spaces
-from prefrl.rollout.pace import learning_starts, sync_steps
+from prefrl.rollout.pace import answers_behind, learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for
 from prefrl.store.clips import clip_states, last_failure
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database
-from prefrl.store.metrics import add_metrics
+from prefrl.store.metrics import add_event, add_metrics
 from prefrl.store.queue import (
     asked_pairs,
     counts,
@@ -68,17 +68,23 @@ class RewardRole:
             self.fitted_at, self.last_seq = record.env_steps, record.last_seq
         self._pool: dict[int, Segment] = {}
         self._expired_at = -1
+        self.nothing_to_ask = ""  # why, in words
 
     def step(self) -> bool:
         """Ask what is due, or fit and publish what is due; False if nothing was."""
         env_steps = self._env_steps()
         self.fitted_at = min(self.fitted_at, env_steps)  # a rollout that died goes on from its last checkpoint
-        return self._propose(env_steps) or self._fit(env_steps)
+        if self._propose(env_steps) or self._fit(env_steps):
+            return True
+        self._check_hanging(env_steps)
+        return False
 
     def waiting_for(self) -> str:
         """What is missing before the next version, in words."""
         first = f"the first comparisons: {n_counted(self.db, self.run.id)} of {n_initial(self.label)}"
         missing = "new rollouts" if self.version else first
+        if self.version and self.nothing_to_ask:
+            missing += f": {self.nothing_to_ask}"
         n = n_undrawable(self.db, self.run.id) if self.people else 0
         if not n:
             return missing
@@ -106,6 +112,14 @@ class RewardRole:
         n = self._missing(env_steps, state)
         if n <= 0:
             return False
+        pairs = self._choose(n, sum(state.values()))
+        if not pairs:
+            return False
+        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
+        return True
+
+    def _choose(self, n: int, n_asked: int) -> list[tuple[int, int]]:
+        """At most ``n`` pairs of segments to ask next; where there is none, ``nothing_to_ask`` says why."""
         ids = self._askable()
         segments = self._segments(ids)
         place = {id_: i for i, id_ in enumerate(ids)}
@@ -114,20 +128,39 @@ class RewardRole:
             for a, b in asked_pairs(self.db, self.run.id)
             if a in place and b in place
         }
-        rng = rng_for(self.config.seed, Stream.CANDIDATES, sum(state.values()))
+        rng = rng_for(self.config.seed, Stream.CANDIDATES, n_asked)
         candidates = draw_candidates(len(ids), n * self.query.candidate_factor, asked, rng)
         if not len(candidates):
-            return False
+            self.nothing_to_ask = f"all pairs of the {len(ids)} newest segments have been asked"
+            return []
         features = [self.spaces.features(s.obs, s.act) for s in segments]
         obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
-        select = self._selector()
-        try:
-            chosen = select(self.ensemble, obs, act, candidates, n)
-        except Exception as error:  # whatever a plug-in raises
-            raise ConfigError(f"query.selector {self.query.selector!r} failed: {describe(error)}") from error
-        pairs = [(ids[a], ids[b]) for a, b in chosen.tolist()]
-        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
-        return True
+        chosen = choose(self.query.selector, self._selector(), self.ensemble, obs, act, candidates, n)
+        reason = "" if chosen else f"query.selector {self.query.selector!r} chooses none of the candidate pairs"
+        if reason and reason != self.nothing_to_ask:
+            add_event(self.db, self.run.id, self.name, "query", f"{reason}; nothing is asked until it does")
+        self.nothing_to_ask = reason
+        return [(ids[a], ids[b]) for a, b in chosen]
+
+    def _check_hanging(self, env_steps: int) -> None:
+        """Refuse to wait for answers that cannot come.
+
+        Raises:
+            ConfigError: The policy waits for answers, no query is open, and there is nothing to ask.
+        """
+        state = counts(self.db, self.run.id)
+        if not self.nothing_to_ask or state["proposed"] + state["leased"] + state["skipped"]:
+            return
+        n = n_counted(self.db, self.run.id)
+        if self.version:
+            hangs = 0 < (self.label.max_lag or 0) < answers_behind(self.config, env_steps, n)
+        else:
+            hangs = n < n_initial(self.label)
+        if hangs:
+            raise ConfigError(
+                f"{self.nothing_to_ask}, and the policy waits for answers ({n} so far that can be learned from): "
+                "check query.selector, and who answers (label.oracle)"
+            )
 
     def _missing(self, env_steps: int, state: dict[str, int]) -> int:
         """How many queries to ask now, so that all that are open, answered, reach what is due."""

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from prefrl.errors import ConfigError, describe
 from prefrl.reward_model.ensemble import RewardEnsemble
 
 
@@ -19,6 +20,33 @@ class Selector(Protocol):
         self, ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
     ) -> NDArray[np.int64]:
         """Return up to ``n`` rows of ``candidates``, best first."""
+
+
+def choose(
+    name: str,
+    select: Selector,
+    ensemble: RewardEnsemble,
+    obs: Tensor,
+    act: Tensor,
+    candidates: NDArray[np.int64],
+    n: int,
+) -> list[tuple[int, int]]:
+    """What a selector, maybe somebody's own, chooses.
+
+    Raises:
+        ConfigError: It fails, or returns something else than at most ``n`` different candidates.
+    """
+    try:
+        chosen = [(int(a), int(b)) for a, b in np.asarray(select(ensemble, obs, act, candidates, n)).tolist()]
+    except Exception as error:  # whatever a plug-in raises
+        raise ConfigError(f"query.selector {name!r} failed: {describe(error)}") from error
+    known = {(a, b) for a, b in candidates.tolist()}
+    if len(chosen) > n or len(set(chosen)) < len(chosen) or not set(chosen) <= known:
+        raise ConfigError(
+            f"query.selector {name!r} must return at most n different rows of the candidates (n is {n} here), "
+            "but returned more, one twice, or one that is none of them"
+        )
+    return chosen
 
 
 def draw_candidates(

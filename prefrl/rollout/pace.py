@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefrl.config import PolicyConfig, RunConfig
-from prefrl.reward_model.schedule import n_initial
+from prefrl.reward_model.schedule import n_initial, n_scheduled
 
 
 def rollout_size(policy: PolicyConfig) -> int:
@@ -39,3 +39,16 @@ def learning_starts(config: RunConfig) -> int:
     wanted = n_initial(config.label) * config.env.segment_steps
     unit = rollout_size(config.policy)
     return max(unit, min(-(-wanted // unit) * unit, config.policy.steps // 2 // unit * unit))
+
+
+def least_steps(config: RunConfig) -> int:
+    """The fewest agent steps of a run that learns: one rollout of the policy, and one of the untrained before it."""
+    unit = rollout_size(config.policy)
+    return unit if config.reward.source == "true" else 2 * unit
+
+
+def answers_behind(config: RunConfig, env_steps: int, n_counted: int) -> int:
+    """How many answers the schedule is ahead of those that there are; negative where there are more."""
+    start = learning_starts(config)
+    learned = max(0, env_steps - start)  # a longer run may have a later start
+    return n_scheduled(config.label, learned, config.policy.steps - start) - n_counted

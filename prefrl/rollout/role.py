@@ -16,11 +16,11 @@ from prefrl.envs.make import make_env
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import EnvError
 from prefrl.reward_model.published import PublishedReward
-from prefrl.reward_model.schedule import n_initial, n_scheduled
+from prefrl.reward_model.schedule import n_initial
 from prefrl.rollout import checkpoint
 from prefrl.rollout.learned_reward import LearnedReward
 from prefrl.rollout.learners import make_learner, make_normaliser
-from prefrl.rollout.pace import learning_starts, max_reward_age, rollout_size, sync_steps
+from prefrl.rollout.pace import answers_behind, learning_starts, max_reward_age, rollout_size, sync_steps
 from prefrl.seeding import Stream, rng_for, seed_for
 from prefrl.segments.recorder import SegmentRecorder
 from prefrl.store.checkpoints import (
@@ -187,9 +187,7 @@ class RolloutRole:
         max_lag = self.config.label.max_lag
         if not max_lag:
             return ""
-        learned = max(0, self.model.num_timesteps - self.start)  # a longer run may have a later start
-        total = self.config.policy.steps - self.start
-        lag = n_scheduled(self.config.label, learned, total) - n_counted(self.db, self.run.id)
+        lag = answers_behind(self.config, self.model.num_timesteps, n_counted(self.db, self.run.id))
         return f"{lag} answers behind the schedule" if lag > max_lag else ""
 
     def late_reward(self) -> str:

@@ -17,7 +17,7 @@ from prefrl.errors import ConfigError, EnvError, PrefrlError, describe
 from prefrl.registry import find
 from prefrl.reward_model.schedule import budget_of
 from prefrl.reward_model.spaces import Spaces
-from prefrl.rollout.pace import rollout_size
+from prefrl.rollout.pace import least_steps, rollout_size
 from prefrl.run.status import live_roles
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event, events
@@ -46,6 +46,7 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
     """
     custom = bool(config.policy.kwargs)  # before the task adds its own
     config = resolve(config)
+    check_steps(config)
     check_truth(config)
     env = config.env
     probe_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs, seed=config.seed)
@@ -68,6 +69,22 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         _try_learner(config)
     versions = {**env_versions(env.id, env.kwargs), "spaces": found.to_dict()}
     return config, versions
+
+
+def check_steps(config: RunConfig) -> None:
+    """Refuse a run that ends before its policy learns.
+
+    Raises:
+        ConfigError: Names the smallest useful number of steps.
+    """
+    steps, least, unit = config.policy.steps, least_steps(config), rollout_size(config.policy)
+    if steps >= least:
+        return
+    first = "" if least == unit else f"the untrained policy makes {least - unit} or more, and "
+    raise ConfigError(
+        f"policy.steps is {steps}: the run would end before the policy learns ({first}an update takes a rollout of "
+        f"{unit}: policy.n_steps times policy.n_envs); give at least --steps {least}, or a smaller --policy.n_steps"
+    )
 
 
 def check_truth(config: RunConfig) -> None:

@@ -29,8 +29,10 @@ class Role(Protocol):
 class Lockstep:
     """The surroundings of a rollout role whose fellow roles live in the same process."""
 
-    def __init__(self, db: Database, run: Run, roles: Sequence[Role], stop: Callable[[], bool]) -> None:
-        self.db, self.run, self.roles, self._stop = db, run, roles, stop
+    def __init__(
+        self, db: Database, run: Run, roles: Sequence[Role], stop: Callable[[], bool], show: Callable[[], None]
+    ) -> None:
+        self.db, self.run, self.roles, self._stop, self._show = db, run, roles, stop, show
         self.heart = Heartbeat(db, run, "rollout")
 
     def beat(self, env_steps: int, state: str) -> None:
@@ -56,6 +58,7 @@ class Lockstep:
 
     def _step_all(self) -> bool:
         """One step of each role, in order (what is proposed is answered before it is fitted); True if any did."""
+        self._show()
         worked = False
         for role in self.roles:
             worked |= role.step()
@@ -66,8 +69,17 @@ class Lockstep:
         return self._stop()
 
 
-def run_lockstep(db: Database, run: Run, stop: Callable[[], bool] = lambda: False, log_dir: str | None = None) -> bool:
-    """Run all roles to the end of the run, or until ``stop()``; True if it reached the end."""
+def run_lockstep(
+    db: Database,
+    run: Run,
+    stop: Callable[[], bool] = lambda: False,
+    log_dir: str | None = None,
+    show: Callable[[], None] = lambda: None,
+) -> bool:
+    """Run all roles to the end of the run, or until ``stop()`` or Ctrl-C; True if it reached the end.
+
+    ``show`` is called at each exchange between the roles.
+    """
     from prefrl.oracle.role import OracleRole
     from prefrl.reward_model.role import RewardRole
     from prefrl.rollout.role import RolloutRole
@@ -77,19 +89,19 @@ def run_lockstep(db: Database, run: Run, stop: Callable[[], bool] = lambda: Fals
     roles: list[Role] = []
     if config.reward.source == "learned":
         roles = [RewardRole(db, run), OracleRole(db, run)]
-    around = Lockstep(db, run, roles, stop)
+    around = Lockstep(db, run, roles, stop, show)
     set_run_state(db, run.id, "running")
+    finished = False
     try:
-        rollout = RolloutRole(db, run, around, log_dir)
-        rollout.run_to_end()
-    except KeyboardInterrupt:  # the second one: at once
-        set_run_state(db, run.id, "stopped")
-        raise
+        with contextlib.suppress(KeyboardInterrupt):  # the second one; its traceback may hold a transaction open
+            rollout = RolloutRole(db, run, around, log_dir)
+            rollout.run_to_end()
+            finished = rollout.finished
     except BaseException:
         with contextlib.suppress(StoreError):  # the first error tells more
             set_run_state(db, run.id, "failed")
         raise
     finally:
         around.heart.close()
-    set_run_state(db, run.id, "done" if rollout.finished else "stopped")
-    return rollout.finished
+    set_run_state(db, run.id, "done" if finished else "stopped")
+    return finished

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from prefrl.run.people import Page, PageOptions
 from prefrl.run.status import Status, read_status
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run
+
+if TYPE_CHECKING:
+    from prefrl.run.view import View
+
+SHOW_EVERY_S = 1.0
+STOPPING = "stopping; once more to stop at once"
 
 
 def start(
@@ -36,27 +44,40 @@ def start(
     Returns:
         Whether it reached its end, and its status.
     """
-    if mode == "lockstep":
-        from prefrl.run.lockstep import run_lockstep
+    from rich.console import Console
 
-        done = run_lockstep(db, run, _Interrupt(), str(folder / "tensorboard"))
-    else:
-        from rich.console import Console
+    from prefrl.run.view import View
 
-        from prefrl.run.supervisor import Supervisor
-        from prefrl.run.view import View
+    with View(Console(stderr=to_stderr)) as view:
+        if mode == "lockstep":
+            done = _in_lockstep(db, run, folder, view)
+        else:
+            from prefrl.run.supervisor import Supervisor
 
-        with View(Console(stderr=to_stderr)) as view:
             labeling = Page(url, run.name, folder, page) if page else None
             done = Supervisor(db, url, run, folder, view, labeling).supervise()
     return done, read_status(db, run.name)
 
 
+def _in_lockstep(db: Database, run: Run, folder: Path, view: View) -> bool:
+    from prefrl.run.lockstep import run_lockstep
+
+    shown = 0.0
+
+    def show() -> None:
+        nonlocal shown
+        if time.monotonic() - shown > SHOW_EVERY_S:
+            view.show(read_status(db, run.name))
+            shown = time.monotonic()
+
+    return run_lockstep(db, run, _Interrupt(view), str(folder / "tensorboard"), show)
+
+
 class _Interrupt:
     """True after the first Ctrl-C or SIGTERM; the second one interrupts at once."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, view: View) -> None:
+        self.view, self.asked, self.said = view, False, False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
@@ -66,4 +87,7 @@ class _Interrupt:
         self.asked = True
 
     def __call__(self) -> bool:
+        if self.asked and not self.said:  # not in the handler, which may have interrupted another line
+            self.said = True
+            self.view.say(STOPPING)
         return self.asked

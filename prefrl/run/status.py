@@ -28,6 +28,7 @@ class RoleStatus:
     Attributes:
         age_ms: Since its last heartbeat, by the database's clock.
         alive: Not released, heartbeat fresher than 15 s, and its process exists where that can be seen.
+        released: It has ended in good order.
     """
 
     role: str
@@ -36,6 +37,12 @@ class RoleStatus:
     state: str
     age_ms: int
     alive: bool
+    released: bool
+
+    @property
+    def sign(self) -> str:
+        """Whether the process lives, in words."""
+        return "alive" if self.alive else "ended" if self.released else "not alive"
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,13 @@ class Status:
     clips: dict[str, int]
     roles: tuple[RoleStatus, ...]
     events: tuple[str, ...]
+
+    @property
+    def silent_ms(self) -> int | None:
+        """For how long a run that is said to be running has had no process alive; None where it has one."""
+        if self.state != "running" or not self.roles or any(role.alive for role in self.roles):
+            return None
+        return min(role.age_ms for role in self.roles)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -112,7 +126,7 @@ def live_roles(db: Database, run: Run) -> list[RoleStatus]:
 
 def _role(worker: Worker) -> RoleStatus:
     alive = not worker.released and worker.age_ms < STALE_MS and not _ended(worker.host, worker.pid)
-    return RoleStatus(worker.role, worker.host, worker.pid, worker.state, worker.age_ms, alive)
+    return RoleStatus(worker.role, worker.host, worker.pid, worker.state, worker.age_ms, alive, worker.released)
 
 
 def _ended(host: str, pid: int) -> bool:

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from prefrl.report.markup import duration
 from prefrl.run.status import Status
 
 PLAIN_EVERY_S = 10.0
@@ -55,14 +56,28 @@ def line(status: Status, speed: float) -> str:
     """One line for logs."""
     metrics = status.metrics
     parts = [
-        f"{status.env_steps:,} of {status.total_steps:,} steps",
-        f"{speed:,.0f} steps/s",
+        of_total(status),
+        f"{speed:,.0f} steps/s" if speed else "",
         of_budget(status) if status.budget else "",
         f"reward version {status.reward_version}" if status.budget else "",
         *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
         *(r.state for r in status.roles if r.role == "rollout" and r.alive and r.state.startswith("paused")),
     ]
     return " | ".join(p for p in parts if p)
+
+
+def of_total(status: Status) -> str:
+    """How many agent steps were made; the last rollout may end beyond the total."""
+    if status.env_steps > status.total_steps:
+        return f"{status.env_steps:,} steps (all {status.total_steps:,}, in whole rollouts)"
+    return f"{status.env_steps:,} of {status.total_steps:,} steps"
+
+
+def silence(status: Status, name: str) -> str:
+    """What to type for a run whose processes are all dead (``name`` as typed), or an empty string."""
+    if status.silent_ms is None:
+        return ""
+    return f"run {status.run}: no process has been alive for {duration(status.silent_ms)}; prefrl resume {name} goes on"
 
 
 def of_budget(status: Status) -> str:
@@ -88,7 +103,7 @@ def table(status: Status, speed: float) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
         "steps",
-        f"{status.env_steps:,} of {status.total_steps:,}",
+        of_total(status).removesuffix(" steps"),
         ProgressBar(status.total_steps, status.env_steps, width=24),
         f"{speed:,.0f} steps/s, {left / 60:.0f} min left" if speed else "",
     )
@@ -109,7 +124,6 @@ def table(status: Status, speed: float) -> RenderableType:
         if name in status.metrics:
             grid.add_row(label, f"{status.metrics[name]:.4g}")
     for role in status.roles:
-        mark = "alive" if role.alive else "not alive"
-        grid.add_row(role.role, f"{mark}, {role.age_ms / 1000:.1f} s ago", Text(role.state, overflow="ellipsis"))
+        grid.add_row(role.role, f"{role.sign}, {duration(role.age_ms)} ago", Text(role.state, overflow="ellipsis"))
     title = Text(f"{status.run}: {status.task}, {status.learner}, seed {status.seed} ({status.state})", style="bold")
     return Group(title, grid, *(Text(e) for e in status.events))

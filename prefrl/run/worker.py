@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from prefrl.config import from_dict
@@ -91,8 +92,17 @@ class Process:
         return "oracle" not in present or not asked["proposed"] + asked["leased"]
 
 
-def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir: str | None = None) -> None:
+def work(
+    url: str,
+    run_name: str,
+    role: str,
+    parent: int | None = None,
+    log_dir: str | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
     """Be one role of a run until the run is over or someone says stop.
+
+    ``tell`` is given what a person who starts it by hand (without a ``parent``) should know.
 
     Raises:
         ConfigError: Unknown role, one that the run does not have, or a run that is stopped.
@@ -109,6 +119,9 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
             raise ConfigError(f"run {run_name!r} learns from the true reward (reward.source true); it has no clips")
         if run.state == "stopped":
             raise ConfigError(f"run {run_name!r} is stopped; `prefrl resume {run_name}` starts it and its roles")
+        if parent is None:
+            for line in _to_know(db, run, role, config.policy.steps):
+                tell(line)
         around = Process(db, run, role, parent)
         try:
             if role == "rollout":
@@ -123,6 +136,24 @@ def work(url: str, run_name: str, role: str, parent: int | None = None, log_dir:
         around.heart.close()
     finally:
         db.close()
+
+
+def _to_know(db: Database, run: Run, role: str, steps: int) -> list[str]:
+    """What someone who starts a role by hand should know; the supervisor's roles have been checked with the run.
+
+    Raises:
+        ConfigError: The environment no longer has the spaces that the run began with.
+    """
+    lines = []
+    if role in ("rollout", "renderer"):  # the others never touch the environment, which may be missing here
+        from prefrl.run.create import check_versions
+
+        lines = check_versions(db, run)
+    if run.state == "done":
+        lines.append(
+            f"run {run.name!r} is done with all its {steps} steps; `prefrl resume` with more --steps trains on"
+        )
+    return lines
 
 
 def _threads(configured: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -153,6 +154,7 @@ BAD_RUNS = {
     "no labels": (["pendulum", "--labels", "0"], ["label.budget must be at least 1, not 0"]),
     "no steps": (["pendulum", "--steps", "0"], ["policy.steps must be at least 1, not 0"]),
     "negative steps": (["pendulum", "--steps=-5"], ["policy.steps must be at least 1, not -5"]),
+    "too few steps": (["pendulum", "--steps", "100"], ["policy.steps is 100", "at least --steps 2048"]),
     "steps in words": (["pendulum", "--steps", "many"], ["policy.steps must be int, not 'many'"]),
     "not a number": (["pendulum", "--reward.noise", "nan"], ["reward.noise must be at least 0", "nan"]),
     "too long a segment": (["pendulum", "--env.segment_steps", "5000"], ["env.segment_steps is 5000", "longer"]),
@@ -303,6 +305,37 @@ def test_a_database_of_a_newer_prefrl_is_left_alone(argv, folder, finished, say)
     assert len(err.splitlines()) == 1
     assert "made by a newer prefrl (schema 9999" in err
     assert content("x.db") == before
+
+
+def test_the_status_tells_a_run_that_has_ended_from_one_that_is_dead(folder, finished, say):
+    shutil.copy(finished, folder / "x.db")
+    url = ("--db", "sqlite:///x.db")
+    for words in ((), ("old",)):
+        out = say("status", *words, *url)[1]
+        assert "512 of 512" in out
+        assert "0 steps/s" not in out
+        assert "alive" not in out
+    assert "ended, " in out
+    with closing(sqlite3.connect("x.db")) as connection, connection:
+        connection.execute("UPDATE run SET state = 'running' WHERE name = 'old'")
+        connection.execute("UPDATE worker SET env_steps = 640, heartbeat_ms = heartbeat_ms - 7200000")
+    for words in ((), ("old",)):
+        out = say("status", *words, *url)[1]
+        assert "640 steps (all 512, in whole rollouts)" in " ".join(out.split())
+        assert "run old: no process has been alive for 2 h; prefrl resume old --db sqlite:///x.db goes on" in out
+
+
+def test_a_worker_started_by_hand_says_what_has_changed_and_that_a_run_is_done(folder, finished, say):
+    shutil.copy(finished, folder / "x.db")
+    with closing(sqlite3.connect("x.db")) as connection, connection:
+        connection.execute("UPDATE run SET versions = json_set(versions, '$.gymnasium', '0.1') WHERE name = 'old'")
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    code, _, err = say("worker", "old", "--role", "rollout", "--db", "sqlite:///x.db")
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert code == 0
+    assert "run 'old' began with gymnasium 0.1 and goes on with " in err
+    assert "run 'old' is done with all its 512 steps" in err
 
 
 VERBS = ("status", "eval old", "report old", "resume old", "db check", "worker old --role reward")

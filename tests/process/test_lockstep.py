@@ -35,7 +35,7 @@ from prefrl.store import queue
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database
-from prefrl.store.metrics import read_metrics
+from prefrl.store.metrics import events, read_metrics
 from prefrl.store.queue import counts
 from prefrl.store.rewards import load_reward, reward_versions
 from prefrl.store.runs import get_run
@@ -298,11 +298,14 @@ def test_a_done_run_can_be_given_more_steps(tmp_path):
     db.close()
 
 
-def test_a_run_shorter_than_its_untrained_policy_ends_well(tmp_path):
-    db, run = make(tmp_path, settings(policy__steps=100))
+@pytest.mark.parametrize(("source", "least"), [("learned", 256), ("true", 128)])
+def test_a_run_too_short_to_learn_is_refused_and_the_shortest_learns(tmp_path, source, least):
+    with pytest.raises(ConfigError, match=rf"policy\.steps is {least - 1}.* at least --steps {least},"):
+        prepare(settings(policy__steps=least - 1, reward__source=source))
+    db, run = make(tmp_path, settings(policy__steps=least, reward__source=source))
     assert run_lockstep(db, run)
-    assert read_status(db, "run").env_steps == 128
-    assert n_counted(db, run.id) <= 24
+    assert read_status(db, "run").env_steps == least
+    assert list_checkpoints(db, run.id)[-1].meta["n_updates"] == 2, "2 epochs"
     db.close()
 
 
@@ -365,7 +368,7 @@ def plug_in(monkeypatch, teacher):
 def test_an_oracle_that_can_compare_nothing_ends_with_a_reason(tmp_path, monkeypatch):
     name = plug_in(monkeypatch, lambda left, right, stats, rng: Preference.INCOMPARABLE)
     db, run = make(tmp_path, settings(label__oracle=name))
-    with pytest.raises(PrefrlError, match=r"lockstep cannot go on.*check label\.oracle"):
+    with pytest.raises(PrefrlError, match=r"all pairs of the 12 newest .* \(0 so far that can be.*label\.oracle"):
         run_lockstep(db, run)
     assert n_counted(db, run.id) == 0
     assert len(tail(db, run.id)) == 12 * 11 / 2, "every pair of the untrained policy's segments was tried once"
@@ -392,6 +395,30 @@ def test_an_oracle_of_ones_own_sees_what_happened_where_there_is_no_true_reward(
     for row in rows:
         first, second = (segments[i].obs[:, 0].mean() for i in (row.segment_1, row.segment_2))
         assert row.mu == float(first > second), "it was asked about the clips of this very pair, side by side"
+    db.close()
+
+
+def coy(ensemble, obs, act, candidates, n):
+    """A selector that chooses nothing, but for those who try it out."""
+    return candidates[: n * (len(candidates) == 50)]
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_a_selector_that_chooses_nothing_is_told_and_ends_a_run_that_waits_for_it(tmp_path, monkeypatch, max_lag):
+    monkeypatch.setitem(sys.modules, "plugged_in_selector", module := types.ModuleType("plugged_in_selector"))
+    module.coy = coy
+    db, run = make(
+        tmp_path, settings(query__selector="plugged_in_selector:coy", label__max_lag=max_lag, policy__steps=512)
+    )
+    if max_lag:
+        with pytest.raises(ConfigError, match=r"query\.selector 'plugged_in_selector:coy' chooses none.*\(6 so far"):
+            run_lockstep(db, run)
+    else:
+        assert run_lockstep(db, run)
+    assert read_status(db, "run").state == ("failed" if max_lag else "done")
+    assert n_counted(db, run.id) == 6, "those that are drawn before there is an ensemble to choose by"
+    (told,) = events(db, run.id)
+    assert told.message.endswith("chooses none of the candidate pairs; nothing is asked until it does")
     db.close()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -204,6 +206,38 @@ def test_an_interrupt_stops_cleanly_and_the_run_goes_on_from_there(cli):
     assert after.status.state == "stopped"
     assert after.comparisons[: len(stopped.comparisons)] == stopped.comparisons
     assert after.versions[: len(stopped.versions)] == stopped.versions
+
+
+def test_lockstep_shows_its_progress_and_two_interrupts_leave_a_run_that_can_go_on(cli):
+    cli.create(**ENDLESS)
+    process = cli.start("resume", "r", "--mode", "lockstep")
+    cli.until(lambda f: f.status.env_steps > 500)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # another one, or the two could arrive as one
+    ended = cli.end(process, timeout=10)
+    assert (ended.code, ended.err) == (130, "")
+    assert "of 500,000 steps | " in ended.out
+    assert "prefrl resume r     to go on" in ended.out
+    assert cli.facts().status.state == "stopped"
+
+
+NO_IMPORT = """
+import sys
+class Finder:
+    def find_spec(name, *more):
+        if name == "prefrl.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder)
+from prefrl.__main__ import run
+run()
+"""
+
+
+def test_an_interrupt_while_modules_are_imported_is_quiet(cli):
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_IMPORT], env=cli.env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 CRASH = """

@@ -12,8 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefrl.config import RewardConfig
+from prefrl.errors import ConfigError
 from prefrl.reward_model.ensemble import RewardEnsemble
-from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, by_probability, draw_candidates
+from prefrl.reward_model.selection import (
+    SELECTORS,
+    Selector,
+    at_random,
+    by_logit,
+    by_probability,
+    choose,
+    draw_candidates,
+)
 from prefrl.reward_model.spaces import Spaces
 
 CHI2_14_999 = 36.123  # 99.9 % of chi-square with 14 degrees of freedom
@@ -186,3 +195,22 @@ def test_choosing_leaves_the_ensemble_and_the_random_numbers_alone() -> None:
 
 def test_names() -> None:
     assert {"disagreement": by_probability, "random": at_random} == SELECTORS
+
+
+@pytest.mark.parametrize(
+    ("select", "complaint"),
+    [
+        (lambda e, o, a, c, n: c[: n + 1], "must return at most n .*n is 2 here"),
+        (lambda e, o, a, c, n: c[[0, 0]], "one twice"),
+        (lambda e, o, a, c, n: c[:n, ::-1], "none of them"),
+        (lambda e, o, a, c, n: c[:n, 0], "failed: TypeError"),
+        (lambda e, o, a, c, n: 1 / 0, "failed: ZeroDivisionError"),
+    ],
+)
+def test_a_selector_that_breaks_its_contract_while_the_run_goes_on_is_named(select: Selector, complaint: str) -> None:
+    nothing = torch.zeros(0)
+    candidates = np.array([[0, 1], [3, 2], [1, 4]])
+    with pytest.raises(ConfigError, match=f"query.selector 'mine:s' .*{complaint}"):
+        choose("mine:s", select, None, nothing, nothing, candidates, 2)  # type: ignore[arg-type]
+    assert choose("mine:s", lambda *_: candidates[1:], None, nothing, nothing, candidates, 2) == [(3, 2), (1, 4)]  # type: ignore[arg-type]
+    assert choose("mine:s", lambda *_: candidates[:0], None, nothing, nothing, candidates, 2) == []  # type: ignore[arg-type]
