@@ -86,17 +86,18 @@ def _instructions(words: Words) -> str:
         run = find_run(database(where.url), where.run_name) if exists(where.url) else None
     except StoreError:
         return general
-    return f"{task_instructions(run)}\n\n{general}" if run and task_instructions(run) else general
+    task = task_instructions(run, words) if run else ""
+    return f"{task}\n\n{general}" if task else general
 
 
-def task_instructions(run: Run) -> str:
-    """What the run's configuration says to annotators, else the paper's words for its task."""
+def task_instructions(run: Run, words: Words) -> str:
+    """What the run's configuration says to annotators, else the words for its task in their language."""
     label, env = run.config.get("label"), run.config.get("env")
     own = label.get("instructions") if isinstance(label, dict) else None
     if isinstance(own, str) and own.strip():
         return own
     task = find_task(str(env.get("id"))) if isinstance(env, dict) else None
-    return f"**{task.instructions}**" if task and task.instructions else ""
+    return f"**{words(f'tasks.{task.name}')}**" if task else ""
 
 
 def _ask_name(words: Words) -> None:

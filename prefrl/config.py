@@ -155,6 +155,8 @@ class LabelConfig:
     ahead: int | None = None
     """Queries kept open ahead of the schedule, so that nobody waits for the next exchange; by default 0 with an oracle,
     8 with people."""
+    instructions: str = ""
+    """What people are asked to look for, one or two sentences of Markdown; by default the task's own."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from labeling_app.session import Ack, Held
 from labeling_app.states import PageState, Situation
+from prefrl.envs.tasks import TASKS
 
 LANGUAGES = {"en": "English", "ko": "한국어"}
 FALLBACK = "en"
@@ -66,7 +67,14 @@ def load(language: str) -> Words:
     tree: dict[str, Any] = {}
     for part in PARTS:
         tree |= tomllib.loads((Path(__file__).parent / f"{part}{language}.toml").read_text(encoding="utf-8"))
-    return Words(language, tree)
+    return Words(language, tree | {"tasks": _instructions(language)})
+
+
+def _instructions(language: str) -> dict[str, Any]:
+    """What annotators of each task are asked to look for; the English words are the tasks' own."""
+    if language == FALLBACK:
+        return {task.name: task.instructions for task in TASKS.values()}
+    return tomllib.loads((Path(__file__).parent / f"tasks.{language}.toml").read_text(encoding="utf-8"))
 
 
 def ack_line(words: Words, ack: Ack, held: Held) -> str:

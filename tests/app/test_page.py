@@ -80,6 +80,7 @@ def test_a_name_comes_first(page: Callable[..., Any], desk) -> None:
 
 def test_instructions(page: Callable[..., Any], desk) -> None:
     assert "cheetah moves further to the right" in page().run().markdown[0].value
+    assert page(lang="ko").run().markdown[0].value.startswith("**치타가 오른쪽으로")
     runs.update_config(desk.db, desk.run.id, {"label": {"budget": 5, "instructions": "Prefer *height*."}})
     assert page().run().markdown[0].value.startswith("Prefer *height*.")
 
