@@ -36,9 +36,16 @@ LANDED_STEPS = 25  # 0.2 s: who is upright for so long is not merely turning thr
 
 
 def turned(obs: NDArray[np.floating]) -> float:
-    """Net backward turns with the torso off the floor; ``obs`` has shape (T, 11)."""
-    high = obs[1:, HEIGHT] > FLOOR
-    return float(-(np.diff(obs[:, ANGLE]) * high).sum() / (2 * np.pi))
+    """Net backward turns from the first frame to the last; none for who lies on the floor most of the time.
+
+    Net, since a hopper that bows backwards and comes up again has not turned.
+
+    Args:
+        obs: Observations, shape (T, 11).
+    """
+    if np.mean(obs[:, HEIGHT] < FLOOR) > 0.5:
+        return 0.0
+    return float(-(obs[-1, ANGLE] - obs[0, ANGLE]) / (2 * np.pi))
 
 
 def upright(obs: NDArray[np.floating]) -> NDArray[np.bool_]:
@@ -92,7 +99,7 @@ def main() -> None:
             {
                 "env_steps": stored.env_steps,
                 "landed_flips": [landed_flips(path) for path in paths],
-                "turns_in_the_air": [round(turned(path), 2) for path in paths],
+                "net_turns": [round(turned(path), 2) for path in paths],
                 "upright_at_the_end": [bool(upright(path)[-1]) for path in paths],
             }
         )

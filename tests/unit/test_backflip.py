@@ -28,7 +28,13 @@ ROLL = obs(np.linspace(0, -3, 60), np.full(60, 0.2))
 FORWARD = obs(np.linspace(0, 1, 60), np.full(60, 1.3))
 
 
-def test_only_turns_off_the_floor_count_and_forward_ones_against():
+BOWS = obs(
+    np.tile(np.r_[np.linspace(0, -0.4, 10), np.linspace(-0.4, 0, 10)], 3), np.tile(np.r_[[1.2] * 12, [0.3] * 8], 3)
+)
+
+
+def test_only_net_turns_off_the_floor_count_and_forward_ones_against():
+    assert abs(turned(BOWS)) < 1e-9, "bowing backwards and coming up again is no turn"
     assert [round(turned(path), 6) for path in (STANDING, FLIP, ROLL, FORWARD)] == [0, 1, 0, -1]
 
 
