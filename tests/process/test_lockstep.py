@@ -289,6 +289,7 @@ def test_a_done_run_can_be_given_more_steps(tmp_path):
     done = facts(db, run)
     assert run_lockstep(db, run), "again, without more: nothing happens"
     assert facts(db, run)["metrics"] == done["metrics"]
+    assert facts(db, run)["policies"] == done["policies"], "the same policy is not stored twice"
     run = extend(db, run, 640, None)
     assert run_lockstep(db, run)
     assert read_status(db, "run").env_steps == 640
