@@ -25,6 +25,7 @@ async (ms) => {
   const root = host && host.shadowRoot;
   const pair = root && root.querySelector(".stage[aria-busy=false] .pair:not(.off)");
   if (!pair) return null;
+  window.watched = pair;
   const videos = [...pair.querySelectorAll("video")];
   const pen = new OffscreenCanvas(256, 256).getContext("2d", { willReadFrequently: true });
   const angle = (video) => { // of the pole (cyan) against the vertical, seen from the cart (yellow)
@@ -49,6 +50,8 @@ async (ms) => {
 }
 """
 
+STILL = "watched.isConnected && !watched.classList.contains('off')"
+
 
 def choose(left: float | None, right: float | None) -> str:
     """The key to press for two mean angles of the pole in radians; None where no pole was seen."""
@@ -67,6 +70,8 @@ def label(page: Any, watch_ms: int) -> Iterator[str]:
         if angles is None:
             page.wait_for_timeout(200)
             continue
+        if not page.evaluate(STILL):
+            continue  # the run has ended meanwhile, or another pair has come
         key = choose(*angles)
         page.keyboard.press(key)
         answered = time.monotonic()

@@ -159,7 +159,7 @@ class Labeler:
         ]
         wanted = min(self.prefetch, budget - done) if budget else self.prefetch
         pairs: list[Pair] = []
-        if wanted > 0 and self.run.state != "done":
+        if wanted > 0:
             held = queue.resume_leases(self.db, self.run.id, self.annotator, self.lease_ms)
             if len(held) < wanted:
                 missing = wanted - len(held)

@@ -519,6 +519,14 @@ def test_states(desk, entry: Make) -> None:
         assert state_of(desk)[0].value == f"run_{run_state}"
 
 
+def test_the_last_comparisons_are_still_asked_when_the_policy_has_all_its_steps(desk) -> None:
+    desk.propose(3)
+    before = desk.labeler().refill().pairs
+    runs.set_run_state(desk.db, desk.run.id, "done")
+    assert desk.labeler().refill().pairs == before, "what is on the screen stays there"
+    assert state_of(desk)[0] is PageState.READY
+
+
 def test_an_unknown_pair_cannot_be_set_aside(desk) -> None:
     with pytest.raises(Exception, match="no lease has the token"):
         history.set_aside(desk.db, "never", "ann")
