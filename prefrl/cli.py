@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -266,14 +267,8 @@ def _worker(args: argparse.Namespace) -> int:
     from prefrl.run.worker import FENCED, UNREACHABLE, work
 
     try:
-        work(
-            args.db,
-            args.name,
-            args.role,
-            args.parent,
-            args.log_dir,
-            lambda line: print(f"prefrl: {line}", file=sys.stderr),
-        )
+        tell = functools.partial(print, "prefrl:", file=sys.stderr)
+        return work(args.db, args.name, args.role, args.parent, args.log_dir, tell)
     except StoreError as error:
         print(f"prefrl: {error}", file=sys.stderr)
         if isinstance(error, FencedError):
@@ -283,7 +278,6 @@ def _worker(args: argparse.Namespace) -> int:
         if args.parent is not None and error.__cause__ is not None:  # the log keeps the whole story
             traceback.print_exception(error.__cause__)
         raise
-    return 0
 
 
 def _label(args: argparse.Namespace) -> int:

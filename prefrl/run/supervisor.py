@@ -20,7 +20,7 @@ from prefrl.run.hints import typed
 from prefrl.run.people import Page
 from prefrl.run.status import read_status
 from prefrl.run.view import View
-from prefrl.run.worker import FENCED, UNREACHABLE
+from prefrl.run.worker import FENCED, INTERRUPTED, UNREACHABLE
 from prefrl.store.clips import last_drawn_ms, retry_clips
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event
@@ -283,7 +283,7 @@ class Supervisor:
             child.process.wait()
 
 
-HARMLESS = (0, -signal.SIGKILL, -signal.SIGTERM)  # someone ended it; a crash would come again
+HARMLESS = (0, INTERRUPTED, -signal.SIGKILL, -signal.SIGTERM)  # someone ended it; a crash would come again
 REFUSED = 2  # a worker's exit code for a PrefrlError: the same again would end the same
 
 

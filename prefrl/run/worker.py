@@ -22,6 +22,7 @@ from prefrl.store.workers import present_roles
 ROLES = ("rollout", "reward", "oracle", "renderer")
 IDLE_S, MAX_IDLE_S = 0.02, 0.25  # between two looks, growing: one that polls takes time from those that work
 FENCED = 4  # exit code of a worker whose role another process has taken over
+INTERRUPTED = 130  # exit code of a worker that a signal has ended: its work may not be done
 UNREACHABLE = 5  # exit code of a worker whose database failed, which may be over in a moment
 
 
@@ -40,11 +41,12 @@ class Process:
         self.people = from_dict(run.config).label.oracle == "none"
         self.heart = Heartbeat(db, run, role)
         self._stop, self._pause = False, IDLE_S
+        self.interrupted = False
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stop = True
+        self._stop = self.interrupted = True
 
     @property
     def run_state(self) -> str:
@@ -99,8 +101,8 @@ def work(
     parent: int | None = None,
     log_dir: str | None = None,
     tell: Callable[[str], None] = lambda line: None,
-) -> None:
-    """Be one role of a run until the run is over or someone says stop.
+) -> int:
+    """Be one role of a run until the run is over or someone says stop; the exit code.
 
     ``tell`` is given what a person who starts it by hand (without a ``parent``) should know.
 
@@ -133,7 +135,9 @@ def work(
         except BaseException:
             around.heart.close(orderly=False)
             raise
-        around.heart.close()
+        # others may be waiting for its share of the last comparisons, which it has when it is started again
+        around.heart.close(orderly=not (around.interrupted and around.run_state == "done"))
+        return INTERRUPTED if around.interrupted else 0
     finally:
         db.close()
 

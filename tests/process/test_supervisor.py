@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -145,7 +146,11 @@ def test_the_last_comparisons_are_answered_although_the_reward_is_still_being_fi
     monkeypatch.syspath_prepend(str(cli.folder))
     slow = {"net": "slow:Slow", "pretrain_steps": 1, "fit_steps": 30, "max_age": 3000}
     cli.create(label__schedule="constant", **{f"reward__{key}": value for key, value in slow.items()})
-    ended = cli("resume", "r")
+    process = cli.start("resume", "r")
+    facts = cli.until(lambda f: f.status.state == "done")
+    for role in ("reward", "oracle"):  # somebody ends them, politely: the last comparisons are not lost for that
+        os.kill(facts.pids[role], signal.SIGTERM)
+    ended = cli.end(process)
     assert ended.code == 0, ended.err
     facts = cli.facts()
     assert facts.status.comparisons == 40, "the oracle is still there when the last ones are asked"

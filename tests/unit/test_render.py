@@ -187,7 +187,7 @@ def test_a_camera_of_the_model_can_be_asked_for(kwargs: dict[str, Any]) -> None:
     [
         ({"camera_name": "nowhere"}, "no camera 'nowhere'; it has track"),
         ({"camera_id": 7}, "no camera 7; it has 1"),
-        ({"camera_id": 0, "camera_name": "track"}, "cannot be made to draw"),
+        ({"camera_id": 0, "camera_name": "track"}, "cannot be made with env.kwargs"),
         ({"default_camera_config": {"distance": "far"}}, "distance cannot be 'far'"),
         ({"default_camera_config": {"zoom": 2}}, "zoom cannot be 2"),
         ({"default_camera_config": {"trackbodyid": 99}}, "trackbodyid is 99"),
