@@ -33,7 +33,7 @@ def test_a_run_ends_with_its_steps_and_its_whole_budget(cli, whole):
     assert len(facts.comparisons) == 40
     assert ended.json["state"] == "done"
     assert ended.json == json.loads(cli("status", "r", "--json").out) | {"roles": ended.json["roles"]}
-    assert "steps/s" in ended.err, "progress is shown, but not among the JSON"
+    assert "of 3,000 steps" in ended.err, "progress is shown, but not among the JSON"
     assert not cli.processes()
     assert [r.role for r in facts.status.roles] == ["oracle", "reward", "rollout"]
     assert [r.state for r in facts.status.roles] == ["done"] * 3
