@@ -13,21 +13,21 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import VecNormalize
 
 from prefrl.config import from_dict
 from prefrl.evaluate import restore
 from prefrl.oracle.teachers import Judged, ReturnStatistics, Teacher, compare
-from prefrl.segments.render import ClipRenderer, fps_of
-from prefrl.segments.video import encode_clip
 from prefrl.store.engine import Database
 from prefrl.store.runs import get_run
 from prefrl.types import Preference
+
+if TYPE_CHECKING:  # the judge is imported by the oracle's process, which needs no torch
+    from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+    from stable_baselines3.common.vec_env import VecNormalize
 
 HEIGHT, ANGLE = 0, 1  # of the torso, in the hopper's observation: metres, radians (forward is positive, unwrapped)
 FLOOR = 0.45  # a torso lower than this lies on the floor or rolls over it
@@ -105,6 +105,9 @@ def main() -> None:
         )
     )
     if args.video:
+        from prefrl.segments.render import ClipRenderer, fps_of
+        from prefrl.segments.video import encode_clip
+
         env = from_dict(run.config).env
         renderer = ClipRenderer(env.id, env.kwargs)
         args.video.write_bytes(encode_clip(renderer.frames(film), fps_of(env.id, env.kwargs)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import json
 import os
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
-from prefrl.config import from_dict, nearest
+from prefrl.config import from_dict
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 from prefrl.flags import add_settings, config_from
+from prefrl.parsing import Parser, whole
 from prefrl.run.hints import DEFAULT_DB, typed, usual_db
 
 if TYPE_CHECKING:
@@ -45,34 +45,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-class Parser(argparse.ArgumentParser):
-    """One line for words that it does not know, with the nearest that it does; no abbreviations."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
-
-    def parse_args(self, argv: Any = None, namespace: Any = None) -> Any:
-        """Parse all words; those of a verb are looked up among the verb's own flags."""
-        args, unknown = self.parse_known_args(argv, namespace)
-        if unknown:
-            word = unknown[0].partition("=")[0]
-            known = args.parser._option_string_actions if "parser" in args else self._option_string_actions
-            self.error(f"unknown argument {word!r}{nearest(word, known)}; `prefrl VERB --help` lists all")
-        return args
-
-    def error(self, message: str) -> Any:
-        """Say what is wrong and how to find out what is right, and exit with 2."""
-        self.exit(2, f"prefrl: {message}\n")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        choices = [str(choice) for choice in action.choices or ()]
-        if choices and value not in choices:
-            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
-            raise argparse.ArgumentError(
-                None, f"{name} is {value!r}; it must be one of {', '.join(choices)}{nearest(str(value), choices)}"
-            )
-
-
 def build_parser() -> argparse.ArgumentParser:
     """All verbs and their flags."""
     parser = Parser(
@@ -85,23 +57,17 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("task", nargs="?", help="task or Gymnasium id; the same as --env.id")
     run.add_argument("--name", help="name of the run (default: task and seed)")
     run.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings; flags win over it")
-    run.add_argument("--mode", choices=MODES, default="async", help="processes, or a single reproducible one")
-    run.add_argument("--folder", type=Path, default=Path("runs"), help="where logs go (default: runs)")
-    run.add_argument("--json", action="store_true", help="print the final status as JSON")
     run.add_argument("--human", action="store_true", help="people compare the clips, on a page that this opens")
     run.add_argument("--create-only", action="store_true", help="do not start it: to import comparisons first")
-    _add_page_flags(run)
+    _add_start_flags(run)
     add_settings(run)
 
     resume = _verb(verbs, "resume", "go on with a run after any kind of end", _resume)
     resume.add_argument("name")
-    resume.add_argument("--steps", type=_whole, help="new total of agent steps, to train on beyond the old one")
-    resume.add_argument("--labels", type=_whole, help="new total of comparisons")
-    resume.add_argument("--mode", choices=MODES, default="async")
-    resume.add_argument("--folder", type=Path, default=Path("runs"))
-    resume.add_argument("--json", action="store_true", help="print the final status as JSON")
+    resume.add_argument("--steps", type=whole, help="new total of agent steps, to train on beyond the old one")
+    resume.add_argument("--labels", type=whole, help="new total of comparisons")
     resume.add_argument("--human", action="store_true", help="open the labeling page of a run with people, too")
-    _add_page_flags(resume)
+    _add_start_flags(resume)
 
     worker = _verb(verbs, "worker", "be one role of a run, on this or another machine", _worker)
     worker.add_argument("name")
@@ -118,6 +84,12 @@ def build_parser() -> argparse.ArgumentParser:
     status.add_argument("name", nargs="?")
     status.add_argument("--json", action="store_true", help="print JSON")
 
+    _add_result_verbs(verbs)
+    _add_machine_verbs(verbs)
+    return parser
+
+
+def _add_result_verbs(verbs: Any) -> None:
     evaluate = _verb(verbs, "eval", "true return of a stored policy", _eval)
     evaluate.add_argument("name")
     evaluate.add_argument("--checkpoint", type=int, metavar="ID", help="which checkpoint (default: the newest)")
@@ -142,21 +114,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     imports.add_argument("--dry-run", action="store_true", help="check every row and write nothing")
 
+
+def _add_machine_verbs(verbs: Any) -> None:
     db = _verb(verbs, "db", "check or upgrade the database", _db)
     db.add_argument("action", choices=("check", "upgrade"))
 
     doctor = _verb(verbs, "doctor", "find what is missing on this machine and say what to type", _doctor)
     doctor.add_argument("--human", action="store_true", help="people will label here: what that needs is not optional")
-    return parser
-
-
-def _whole(text: str) -> int:
-    """A number of things, as ``100000``, ``100_000`` or ``1e5``."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError, OverflowError):
-            if (number := kind(text)) == int(number):
-                return int(number)
-    raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
 
 
 def _verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser:
@@ -170,6 +134,13 @@ def _verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser
             help=f"sqlite:///FILE or postgresql://… (default: $PREFRL_DB or {DEFAULT_DB})",
         )
     return parser
+
+
+def _add_start_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mode", choices=MODES, default="async", help="processes, or a single reproducible one")
+    parser.add_argument("--folder", type=Path, default=Path("runs"), help="where logs go (default: runs)")
+    parser.add_argument("--json", action="store_true", help="print the final status as JSON")
+    _add_page_flags(parser)
 
 
 def _add_page_flags(parser: argparse.ArgumentParser) -> None:
@@ -377,11 +348,14 @@ def _import(args: argparse.Namespace) -> int:
     db = _open(args)
     try:
         n = import_comparisons(db, args.name, args.file, labels=args.labels, dry_run=args.dry_run)
+        if args.dry_run:
+            print(f"{n} comparisons are valid; nothing was written")
+            return 0
         status = read_status(db, args.name)
-        over = f"; run {args.name} now has {of_budget(status)}" if status.budget else ""
     finally:
         db.close()
-    print(f"{n} comparisons are valid; nothing was written" if args.dry_run else f"{n} comparisons imported{over}")
+    now = f"; run {args.name} now has {of_budget(status)}" if status.budget else ""  # none on the true reward
+    print(f"{n} comparisons imported{now}")
     return 0
 
 

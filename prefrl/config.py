@@ -14,12 +14,10 @@ import functools
 import inspect
 import itertools
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from prefrl.errors import ConfigError
@@ -326,33 +324,6 @@ def _typed(setting: Setting, value: Any) -> Any:
     wanted = " or ".join("nothing" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)
     form = "; write it as '{key = 1, name = \"text\"}'" if "dict" in wanted else ""
     raise ConfigError(f"{setting.name} must be {wanted}, not {value!r} ({type(value).__name__}){form}")
-
-
-def parse_value(setting: Setting, text: str) -> Any:
-    """Read a flag's text as a TOML value, so that flags and files mean the same; bare words are strings."""
-    if setting.type is str:
-        return text
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-    wanted = typing.get_args(setting.type) or (setting.type,)
-    whole = isinstance(value, float) and value.is_integer()
-    return int(value) if whole and int in wanted and float not in wanted else value  # 1e5
-
-
-def load_toml(path: Path) -> dict[str, Any]:
-    """Read a configuration file.
-
-    Raises:
-        ConfigError: The file cannot be read or is not TOML; names the line.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:

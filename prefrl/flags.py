@@ -1,11 +1,14 @@
-"""The settings of a run as flags of the command line."""
+"""The settings of a run as flags of the command line, and as a TOML file."""
 
 from __future__ import annotations
 
 import argparse
+import tomllib
+import typing
+from pathlib import Path
 from typing import Any
 
-from prefrl.config import RunConfig, Setting, from_dict, load_toml, parse_value, settings
+from prefrl.config import RunConfig, Setting, from_dict, settings
 from prefrl.errors import ConfigError
 
 SHORT = {
@@ -75,3 +78,30 @@ def config_from(args: argparse.Namespace) -> RunConfig:
     if args.human and config.reward.source == "true":
         raise ConfigError("--human and --reward.source true exclude each other: nothing is compared on the true reward")
     return config
+
+
+def parse_value(setting: Setting, text: str) -> Any:
+    """Read a flag's text as a TOML value, so that flags and files mean the same; bare words are strings."""
+    if setting.type is str:
+        return text
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    wanted = typing.get_args(setting.type) or (setting.type,)
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and int in wanted and float not in wanted else value  # 1e5
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: The file cannot be read or is not TOML; names the line.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -175,13 +174,10 @@ class RolloutRole:
         return len(segments)
 
     def save(self) -> None:
-        """Write a checkpoint, if it differs from the newest, and drop those that are neither recent nor milestones."""
+        """Write a checkpoint and drop those that are neither recent nor milestones."""
         meta = {"learner": self.config.policy.learner, "n_updates": self.model._n_updates}
         steps = self.model.num_timesteps
-        weights, stored = checkpoint.pack(self.model, self.normaliser), list_checkpoints(self.db, self.run.id)
-        if stored and (stored[-1].env_steps, stored[-1].sha256) == (steps, hashlib.sha256(weights).hexdigest()):
-            return
-        save_checkpoint(self.db, self.run.id, weights, env_steps=steps, meta=meta)
+        save_checkpoint(self.db, self.run.id, checkpoint.pack(self.model, self.normaliser), env_steps=steps, meta=meta)
         stored = list_checkpoints(self.db, self.run.id)
         kept = milestones([c.env_steps for c in stored], self.config.policy.steps)
         prune_checkpoints(self.db, self.run.id, {stored[i].id for i in kept})

@@ -16,9 +16,6 @@ from prefrl.store.runs import Run
 if TYPE_CHECKING:
     from prefrl.run.view import View
 
-SHOW_EVERY_S = 1.0
-STOPPING = "stopping; once more to stop at once"
-
 
 def start(
     db: Database,
@@ -61,6 +58,7 @@ def start(
 
 def _in_lockstep(db: Database, run: Run, folder: Path, view: View) -> bool:
     from prefrl.run.lockstep import run_lockstep
+    from prefrl.run.view import SHOW_EVERY_S
 
     shown = 0.0
 
@@ -88,6 +86,8 @@ class _Interrupt:
 
     def __call__(self) -> bool:
         if self.asked and not self.said:  # not in the handler, which may have interrupted another line
+            from prefrl.run.view import STOPPING
+
             self.said = True
             self.view.say(STOPPING)
         return self.asked

@@ -19,7 +19,7 @@ from prefrl.errors import FencedError, PrefrlError, StoreError
 from prefrl.run.hints import typed
 from prefrl.run.people import Page
 from prefrl.run.status import read_status
-from prefrl.run.view import View
+from prefrl.run.view import SHOW_EVERY_S, STOPPING, View
 from prefrl.run.worker import FENCED, INTERRUPTED, UNREACHABLE
 from prefrl.store.clips import last_drawn_ms, retry_clips
 from prefrl.store.engine import Database
@@ -30,7 +30,6 @@ from prefrl.store.runs import Run, get_run, set_run_state
 from prefrl.store.workers import workers
 
 POLL_S = 0.1
-SHOW_EVERY_S = 1.0
 MAX_DEATHS = 3  # of one role in a row, none of which counts as bad luck: it keeps dying
 LUCKY_AFTER_S = 10.0  # a signal (not an error) that ends a process older than this came from outside
 STOP_WITHIN_S = 60.0
@@ -248,7 +247,7 @@ class Supervisor:
         """End the other roles, politely first; a second Ctrl-C ends them at once."""
         done = self._state() == "done"
         if self._interrupts:
-            self.view.say("stopping; once more to stop at once")
+            self.view.say(STOPPING)
         elif done and self._patiently(self._people_answer):
             self.view.say("all steps are done; the run ends when nobody has answered for half a minute (Ctrl-C twice)")
         if not done:

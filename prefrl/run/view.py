@@ -14,6 +14,8 @@ from prefrl.report.markup import duration
 from prefrl.run.status import Status
 
 PLAIN_EVERY_S = 10.0
+SHOW_EVERY_S = 1.0  # how often a run has something to show
+STOPPING = "stopping; once more to stop at once"
 
 
 class View:

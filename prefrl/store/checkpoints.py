@@ -15,7 +15,7 @@ from prefrl.types import Checkpoint
 
 
 def save_checkpoint(db: Database, run_id: int, weights: bytes, *, env_steps: int, meta: dict[str, Any]) -> Checkpoint:
-    """Stores a policy, weights and description in one transaction.
+    """Stores a policy, weights and description in one transaction; the newest one again keeps its row.
 
     Args:
         db: The database of the run.
@@ -30,7 +30,12 @@ def save_checkpoint(db: Database, run_id: int, weights: bytes, *, env_steps: int
         "sha256": hashlib.sha256(weights).hexdigest(),
         "meta": meta,
     }
+    newest = sa.select(policy_checkpoint).where(policy_checkpoint.c.run_id == run_id)
+    newest = newest.order_by(policy_checkpoint.c.id.desc()).limit(1)
     with db.write() as connection:
+        old = connection.execute(newest).one_or_none()
+        if old is not None and (old.env_steps, old.sha256) == (values["env_steps"], values["sha256"]):
+            return _checkpoint(old)
         insert = sa.insert(policy_checkpoint).values(values).returning(policy_checkpoint)
         saved = _checkpoint(connection.execute(insert).one())
         connection.execute(sa.insert(policy_weights).values(checkpoint_id=saved.id, weights=weights))
@@ -62,12 +67,8 @@ def load_checkpoint(db: Database, run_id: int, checkpoint_id: int | None = None)
     with db.read() as connection:
         row = connection.execute(statement).one_or_none()
     if row is None:
-        what = (
-            "no checkpoint yet"
-            if checkpoint_id is None
-            else f"no checkpoint {checkpoint_id} (`prefrl eval RUN --list` shows them)"
-        )
-        raise StoreError(f"{db.url}: the run has {what}: `prefrl status` shows what there is")
+        what = "no checkpoint yet" if checkpoint_id is None else f"no checkpoint {checkpoint_id}"
+        raise StoreError(f"{db.url}: the run has {what}: `prefrl eval RUN --list` shows what there is")
     weights = bytes(row.weights)
     found = hashlib.sha256(weights).hexdigest()
     if found != row.sha256:

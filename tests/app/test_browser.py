@@ -232,33 +232,37 @@ def check(desk: Any, rows: list[Comparison], presses: list[dict[str, Any]]) -> N
 
 
 def test_a_key_labels_what_is_on_the_screen(served: Any, open_page: Callable[..., Screen], capsys: Any) -> None:
+    """Measured up to three times: a machine that does something else for a moment does not decide."""
     desk, server = served
     n = 30
-    desk.propose(n + 3)
-    begun = time.monotonic()
-    screen = open_page(server, "ann")
-    codes = screen.watch()
-    first_load = time.monotonic() - begun
-    keys = random.Random(1).choices(list(KINDS), k=n)
-    for key in keys:
-        screen.press(key)
-        codes = screen.watch(codes, ms=600)  # a person is not faster than that
-    rows = wait_for_rows(desk, screen, "ann", n)
-    screen.page.wait_for_timeout(200)
-    check(desk, rows_of(desk, "ann"), screen.presses())
-    assert not any(row.late for row in rows)
+    for attempt in range(3):
+        name = f"ann-{attempt}"
+        desk.propose(n + 3, first=attempt * (n + 3))
+        begun = time.monotonic()
+        screen = open_page(server, name)
+        codes = screen.watch()
+        first_load = time.monotonic() - begun
+        for key in random.Random(1).choices(list(KINDS), k=n):
+            screen.press(key)
+            codes = screen.watch(codes, ms=600)  # a person is not faster than that
+        rows = wait_for_rows(desk, screen, name, n)
+        screen.page.wait_for_timeout(200)
+        check(desk, rows_of(desk, name), screen.presses())
+        assert not any(row.late for row in rows)
+        delays, blanks = sorted(screen.page.evaluate("spy.delays")), sorted(screen.page.evaluate("spy.blanks"))
+        assert len(delays) == n
+        p50, p95 = statistics.median(delays), delays[int(0.95 * n)]
+        with capsys.disabled():
+            words = f"key -> next pair playing: p50 {p50:.0f} ms, p95 {p95:.0f} ms, max {delays[-1]:.0f} ms"
+            print(f"\n{words}; blank frames: {blanks}; first load {first_load:.1f} s")  # noqa: T201
+        videos = "[...spy.root().querySelectorAll('video')].length"
+        assert screen.page.evaluate(videos) <= 6  # what was answered is released
+        if p95 <= 250 and all(300 <= row.response_ms < 5000 for row in rows):
+            break
+        screen.page.close()
+    assert p95 <= 250
     assert all(300 <= row.response_ms < 5000 for row in rows)
-    delays = sorted(screen.page.evaluate("spy.delays"))
-    assert len(delays) == n
-    p50, p95 = statistics.median(delays), delays[int(0.95 * n)]
-    blanks = sorted(screen.page.evaluate("spy.blanks"))
-    with capsys.disabled():
-        words = f"key -> next pair playing: p50 {p50:.0f} ms, p95 {p95:.0f} ms, max {delays[-1]:.0f} ms"
-        print(f"\n{words}; blank frames: {blanks}; first load {first_load:.1f} s")  # noqa: T201
-    assert p50 <= 250, "p95 depends on what else the machine does, and is printed"
     assert statistics.median(blanks) <= 1
-    videos = "[...spy.root().querySelectorAll('video')].length"
-    assert screen.page.evaluate(videos) <= 6  # what was answered is released
 
 
 def test_a_held_key_is_one_answer(served: Any, open_page: Callable[..., Screen]) -> None:

@@ -204,13 +204,19 @@ def test_undo_touches_nobody_elses_answer(desk, entry: Make) -> None:
     assert outcomes(ann.take([missing])) == ["nothing_to_undo"]
 
 
-def test_what_the_owner_took_back_stays_between_him_and_its_annotator(desk, entry: Make) -> None:
-    """Else he would answer the pair under her lease, and the row would be hers."""
+def one_answer(desk, entry: Make):
+    """A page, a pair, and the answer that was given to it."""
     desk.propose(1)
     ann = desk.labeler()
     (pair,) = ann.refill().pairs
     answer = entry(pair, "left")
     ann.take([answer])
+    return ann, pair, answer
+
+
+def test_what_the_owner_took_back_stays_between_him_and_its_annotator(desk, entry: Make) -> None:
+    """Else he would answer the pair under her lease, and the row would be hers."""
+    ann, pair, answer = one_answer(desk, entry)
     gone = supersede(desk.db, desk.run.id, 1, Preference.WITHDRAWN, "boss", "owner-took-it-back")
     for name in ("boss", "ann"):
         assert desk.labeler(name).refill().pairs == desk.labeler(name).refill().past == ()
@@ -221,11 +227,7 @@ def test_what_the_owner_took_back_stays_between_him_and_its_annotator(desk, entr
 
 
 def test_an_answer_anew_never_stands_beside_the_owners(desk, entry: Make) -> None:
-    desk.propose(1)
-    ann = desk.labeler()
-    (pair,) = ann.refill().pairs
-    answer = entry(pair, "left")
-    ann.take([answer])
+    ann, pair, answer = one_answer(desk, entry)
     edit = supersede(desk.db, desk.run.id, 1, Preference.RIGHT, "boss", "owner-changed-it")
     undo = undo_of(entry, answer, pair)
     assert outcomes(ann.take([undo, entry(pair, "tie", replaces=undo["id"])])) == ["changed", "changed"]

@@ -22,13 +22,12 @@ from prefrl.config import (
     RewardConfig,
     RunConfig,
     from_dict,
-    load_toml,
     resolve,
     settings,
     to_dict,
 )
 from prefrl.errors import ConfigError
-from prefrl.flags import SHORT, config_from
+from prefrl.flags import SHORT, config_from, load_toml
 
 INF, NAN = math.inf, math.nan
 BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every number there is
