@@ -77,6 +77,15 @@ class Process:
             self._stop = True
         return self._stop or self.run_state == "stopped"
 
+    def at_an_end(self) -> bool:
+        """Whether nobody waits for this role any more; where a signal ended it while the others have their last
+        comparisons still to ask, answer or fit, they do, and it will be started again.
+        """
+        if not self.interrupted:
+            return True
+        self.heart.look()  # what it knows may be a second old
+        return self.run_state != "done"
+
     def others_finished(self) -> bool:
         """Whether, after the run's end, no other role will hand over any more work.
 
@@ -132,11 +141,11 @@ def work(
                 _be_renderer(db, run, around)
             else:
                 _serve(_make(role, db, run, config.policy.threads), around)
+            orderly = around.at_an_end()
         except BaseException:
             around.heart.close(orderly=False)
             raise
-        # others may be waiting for its share of the last comparisons, which it has when it is started again
-        around.heart.close(orderly=not (around.interrupted and around.run_state == "done"))
+        around.heart.close(orderly=orderly)
         return INTERRUPTED if around.interrupted else 0
     finally:
         db.close()

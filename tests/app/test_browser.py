@@ -440,6 +440,8 @@ def test_offline_for_ten_seconds(served: Any, open_page: Callable[..., Screen]) 
     desk.propose(6)
     screen = open_page(server, "offline")
     codes = screen.watch()
+    loaded = "[...spy.root().querySelectorAll('video')].filter((v) => v.readyState === 4).length === 6"
+    screen.page.wait_for_function(loaded)  # what is not here yet cannot be shown offline
     screen.page.context.set_offline(True)
     server.process.send_signal(signal.SIGSTOP)  # offline spares what is connected already
     try:

@@ -16,13 +16,14 @@ from prefrl.store.engine import Database
 from prefrl.store.schema import clip
 
 CLAIM = """
-    import sys
+    import sys, time
     from prefrl.store import Database, clips
     with Database.open(sys.argv[1]) as db:
         print("open", flush=True)
         sys.stdin.readline()
         while claimed := clips.claim_clips(db, int(sys.argv[2]), 3):
             print(*claimed, flush=True)
+            time.sleep(0.01)  # drawing takes longer; without any the other one may never get its turn
         sys.stdin.readline()
 """
 
