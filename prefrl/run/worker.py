@@ -78,8 +78,10 @@ class Process:
         return self._stop or self.run_state == "stopped"
 
     def at_an_end(self) -> bool:
-        """Whether nobody waits for this role any more; where a signal ended it while the others have their last
-        comparisons still to ask, answer or fit, they do, and it will be started again.
+        """Whether nobody waits for this role any more.
+
+        Where a signal has ended it while the last comparisons are asked, answered and fitted, the others do; it will
+        be started again.
         """
         if not self.interrupted:
             return True
