@@ -107,7 +107,7 @@ def test_a_run_whose_people_have_gone_ends_all_the_same_and_keeps_late_answers(c
     process = cli.start("resume", "r", **GL)
     annotator = Annotator(cli)
     annotator.work(lambda: annotator.n >= 4)
-    held = []
+    before, held = annotator.n, []
     while not held:
         held = lease(annotator.db, annotator.run_id, "ann", n=1, clips=True)
         time.sleep(0.2)
@@ -117,7 +117,7 @@ def test_a_run_whose_people_have_gone_ends_all_the_same_and_keeps_late_answers(c
     assert facts.status.state == "done"
     assert facts.status.open_queries > 10
     annotator.answer(held[0])
-    assert cli.facts().status.comparisons == annotator.n == 5, "he comes back to what he had before him"
+    assert cli.facts().status.comparisons == before + 1, "he comes back to what he had before him"
     longer = cli.start("resume", "r", "--steps", 2500, **GL)
     annotator.work(lambda: longer.poll() is not None)
     assert cli.end(longer).code == 0
