@@ -30,9 +30,9 @@ class Desk:
     run: runs.Run
     ids: list[int]
 
-    def propose(self, n: int, first: int = 0) -> list[int]:
-        """Pairs (0, 1), (2, 3), … of the segments, their clips drawn."""
-        size = len(self.ids)
+    def propose(self, n: int) -> list[int]:
+        """The next of the pairs (0, 1), (2, 3), … of the segments, their clips drawn: no two neighbours look alike."""
+        size, first = len(self.ids), sum(queue.counts(self.db, self.run.id).values())
         pairs = [(self.ids[2 * i % size], self.ids[(2 * i + 1) % size]) for i in range(first, first + n)]
         made = queue.propose(self.db, self.run.id, pairs, reward_version=77, env_steps=4321, scores=[0.123456] * n)
         self.draw()

@@ -237,7 +237,7 @@ def test_a_key_labels_what_is_on_the_screen(served: Any, open_page: Callable[...
     n = 30
     for attempt in range(3):
         name = f"ann-{attempt}"
-        desk.propose(n + 3, first=attempt * (n + 3))
+        desk.propose(n + 3)
         begun = time.monotonic()
         screen = open_page(server, name)
         codes = screen.watch()
