@@ -44,7 +44,7 @@ slow: setup
 	$(BIN)/python -m pytest -m slow
 
 bench: setup
-	$(BIN)/python -m pytest -m bench -s -p no:xdist
+	$(BIN)/python -m pytest -m bench -s -n 0
 
 # Pins what is installed now; the torch wheel may be any build of the version pinned.
 lock: setup
