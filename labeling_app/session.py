@@ -18,16 +18,17 @@ from hashlib import sha256
 from typing import Any
 
 from labeling_app.outbox import Entry, MalformedError, entries, read_entry
+from labeling_app.rules import mix_of, rules_of
 from prefrl.errors import DataError, StoreError
 from prefrl.store import history, queue
+from prefrl.store.again import Mix, ask_again
 from prefrl.store.comparisons import n_counted, supersede
 from prefrl.store.engine import Database
 from prefrl.store.history import N_UNDO, Holder
 from prefrl.store.runs import Run
-from prefrl.types import Answer, Comparison, Preference
+from prefrl.types import Answer, Comparison, Lease, Preference
 
 LEASE_MS = 120_000
-PREFETCH = 3
 _TRIES = 3  # how often a row may be superseded by somebody else while it is looked up here
 
 
@@ -107,7 +108,6 @@ class Labeler:
         db: The comparison database.
         run: The run.
         annotator: A name; nobody has checked that it is his.
-        prefetch: How many pairs the browser holds, the one on the screen included.
         lease_ms: How long they are his without a sign of life from the page.
         detail: What is stored with every answer, beside how the pair was watched.
     """
@@ -115,7 +115,6 @@ class Labeler:
     db: Database
     run: Run
     annotator: str
-    prefetch: int = PREFETCH
     lease_ms: int = LEASE_MS
     detail: dict[str, Any] = field(default_factory=lambda: {"authenticated": False})
 
@@ -151,25 +150,31 @@ class Labeler:
         Raises:
             StoreError: The database does not answer.
         """
-        budget = _budget(self.run)
+        rules = rules_of(self.run)
+        budget, prefetch = rules.budget or 0, rules.prefetch
         done = n_counted(self.db, self.run.id)
         again = [
             Pair(past.token, past.query_id, past.uuid)
             for past in history.reopened(self.db, self.run.id, self.annotator)
         ]
-        wanted = min(self.prefetch, budget - done) if budget else self.prefetch
+        wanted = min(prefetch, budget - done) if budget else prefetch
         pairs: list[Pair] = []
         if wanted > 0:
             held = queue.resume_leases(self.db, self.run.id, self.annotator, self.lease_ms)
-            if len(held) < wanted:
-                missing = wanted - len(held)
-                held += queue.lease(self.db, self.run.id, self.annotator, n=missing, lease_ms=self.lease_ms, clips=True)
+            held += self._lease(wanted - len(held), mix_of(rules))
             pairs = [Pair(one.token, one.query_id) for one in held[:wanted]]
         past = tuple(
             Answered(row.uuid, Pair(row.token, row.query_id))
             for row in history.standing(self.db, self.run.id, self.annotator)
         )
         return Held((*again, *pairs), past, done, budget)
+
+    def _lease(self, n: int, mix: Mix) -> list[Lease]:
+        if n <= 0:
+            return []
+        again = ask_again(self.db, self.run.id, self.annotator, mix, n=n, lease_ms=self.lease_ms)
+        n -= len(again)
+        return again + queue.lease(self.db, self.run.id, self.annotator, n=n, lease_ms=self.lease_ms, clips=True)
 
     def _store(self, entry: Entry) -> str:
         holder = history.holder_of(self.db, entry.token)
@@ -252,9 +257,3 @@ class Labeler:
         else:
             queue.skip(self.db, entry.token, holder.annotator)
         return "skipped"
-
-
-def _budget(run: Run) -> int:
-    label = run.config.get("label")
-    budget = label.get("budget") if isinstance(label, dict) else None
-    return budget if isinstance(budget, int) else 0

@@ -155,6 +155,14 @@ class LabelConfig:
     8 with people."""
     instructions: str = ""
     """What people are asked to look for, one or two sentences of Markdown; by default the task's own."""
+    overlap: int = 1
+    """People who are to answer each pair; with 2 or more, how far they agree is known. Every answer counts."""
+    repeat_share: float = 0.0
+    """Share of the questions that somebody has answered before, asked of him again: how far he agrees with himself."""
+    gold_share: float = 0.0
+    """Share of the questions whose right answer is known, as marked on the Comparisons page."""
+    prefetch: int = 3
+    """Pairs that the page of one annotator holds ready, the one on the screen included."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +212,10 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "label.tau": (0, _INF),
     "label.max_lag": (0, _INF),
     "label.ahead": (0, _INF),
+    "label.overlap": (1, _INF),
+    "label.repeat_share": (0, 0.5),
+    "label.gold_share": (0, 0.5),
+    "label.prefetch": (1, 10),
     "seed": (0, 2**32 - 1),
 }
 

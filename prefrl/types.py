@@ -108,6 +108,11 @@ class Comparison:
     detail: dict[str, Any] = field(default_factory=dict)
     created_ms: int = 0
 
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The two segments, the lower id first: what the comparison is about, whichever query asked."""
+        return min(self.segment_1, self.segment_2), max(self.segment_1, self.segment_2)
+
 
 @dataclass(frozen=True)
 class Lease:

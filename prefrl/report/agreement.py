@@ -70,11 +70,6 @@ def category(one: Comparison) -> str:
     return "lower" if (winner == 1) == first_is_lower else "higher"
 
 
-def pair_of(one: Comparison) -> Pair:
-    """The two segments, the lower id first."""
-    return min(one.segment_1, one.segment_2), max(one.segment_1, one.segment_2)
-
-
 def cohen(one: Sequence[Hashable], two: Sequence[Hashable]) -> float | None:
     """Cohen's kappa of two raters who classified the same items, in the same order.
 
@@ -139,7 +134,7 @@ def _first_answers(rows: Iterable[Comparison]) -> dict[str, dict[Pair, str]]:
     """What each annotator said first about each pair."""
     answers: dict[str, dict[Pair, str]] = {}
     for row in rows:
-        answers.setdefault(row.annotator, {}).setdefault(pair_of(row), category(row))
+        answers.setdefault(row.annotator, {}).setdefault(row.pair, category(row))
     return answers
 
 
@@ -176,7 +171,7 @@ def self_consistency(comparisons: Iterable[Comparison], annotator: str | None = 
     for row in active(comparisons):
         if annotator is not None and row.annotator != annotator:
             continue
-        key, said = (row.annotator, pair_of(row)), category(row)
+        key, said = (row.annotator, row.pair), category(row)
         if key in last:
             k, n = k + (last[key] == said), n + 1
         last[key] = said

@@ -96,7 +96,7 @@ def read_facts(db: Database, run_name: str) -> Facts:
     quality, problem = None, ""
     if config.reward.source == "learned":
         try:
-            quality = measure(db, run, config, standing)
+            quality = measure(db, run, config, rows)
         except PrefrlError as error:  # a net of the user's that is not installed here, damaged weights
             problem = str(error)
     return Facts(

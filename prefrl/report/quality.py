@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from prefrl.config import RunConfig
 from prefrl.report.numbers import spearman
-from prefrl.reward_model.bootstrap import bootstrap_weights
+from prefrl.reward_model.bootstrap import bags, bootstrap_weights
 from prefrl.reward_model.dataset import stack_steps
 from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes
 from prefrl.reward_model.loss import log_preference
 from prefrl.reward_model.spaces import Spaces
+from prefrl.store.comparisons import active
 from prefrl.store.engine import Database
 from prefrl.store.rewards import load_reward
 from prefrl.store.runs import Run
@@ -77,14 +78,14 @@ class Quality:
     held_out: HeldOut
 
 
-def measure(db: Database, run: Run, config: RunConfig, standing: Sequence[Comparison]) -> Quality | None:
+def measure(db: Database, run: Run, config: RunConfig, rows: Sequence[Comparison]) -> Quality | None:
     """Load every version that has weights and measure it; None where there is none.
 
     Args:
         db: The run's database.
         run: The run.
         config: Its configuration.
-        standing: The comparisons that stand.
+        rows: The run's comparisons with all of their history.
 
     Raises:
         PrefrlError: Weights or segments cannot be read, or do not fit the run's settings.
@@ -106,7 +107,7 @@ def measure(db: Database, run: Run, config: RunConfig, standing: Sequence[Compar
         pairs = np.array([(float(sums[i]), truths[i]) for i in sums if i in truths], np.float64).reshape(-1, 2)
         learned, true = pairs[:, 0], pairs[:, 1]
         agreements.append(Agreement(version, record.env_steps, spearman(learned, true), learned, true))
-    return Quality(tuple(agreements), predict(db, ensemble, config, standing, record.version, record.last_seq))
+    return Quality(tuple(agreements), predict(db, ensemble, config, rows, record.version, record.last_seq))
 
 
 def nearest(ids: NDArray[np.int64], steps: NDArray[np.int64], env_steps: int, n: int = N_NEAREST) -> list[int]:
@@ -141,7 +142,7 @@ def predict(
     db: Database,
     ensemble: RewardEnsemble,
     config: RunConfig,
-    standing: Sequence[Comparison],
+    rows: Sequence[Comparison],
     version: int,
     last_seq: int,
 ) -> HeldOut:
@@ -150,7 +151,7 @@ def predict(
     A member was not fitted to what is out of its bag, nor to what came after the version's last comparison.
     The assumed noise is part of the prediction (paper section 2.2.3), as it is of the loss.
     """
-    decided = [c for c in standing if c.mu in (0.0, 1.0)]
+    decided = [c for c in active(rows) if c.mu in (0.0, 1.0)]
     sums = scored(
         db,
         sorted({i for c in decided for i in (c.segment_1, c.segment_2)}),
@@ -159,8 +160,8 @@ def predict(
     decided = [c for c in decided if c.segment_1 in sums and c.segment_2 in sums]
     if not decided:
         return HeldOut(version, np.empty(0), np.empty(0, np.bool_), 0)
-    seqs = np.array([c.seq for c in decided], np.int64)
-    unseen = (bootstrap_weights(config.seed, ensemble.n_members, seqs) == 0) | (seqs > last_seq)  # (M, B)
+    bag = bags(decided, rows)
+    unseen = (bootstrap_weights(config.seed, ensemble.n_members, bag) == 0) | (bag > last_seq)  # (M, B)
     z = np.stack([sums[c.segment_1] - sums[c.segment_2] for c in decided], axis=1)  # (M, B)
     probability = log_preference(torch.from_numpy(z), config.reward.noise).exp().numpy()
     held_out = unseen.any(0)

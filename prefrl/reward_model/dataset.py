@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from prefrl.errors import RewardError
+from prefrl.reward_model.bootstrap import bags
 from prefrl.reward_model.spaces import Spaces
 from prefrl.store.comparisons import active
 from prefrl.types import Comparison, Segment
@@ -35,6 +36,7 @@ class PreferenceDataset:
         self.pairs: NDArray[np.int64] = np.empty((0, 2), np.int64)  # (B, 2) rows of obs and act
         self.mu: NDArray[np.float32] = np.empty(0, np.float32)  # (B,)
         self.seqs: NDArray[np.int64] = np.empty(0, np.int64)  # (B,)
+        self.bags: NDArray[np.int64] = np.empty(0, np.int64)  # (B,) see `prefrl.reward_model.bootstrap.bags`
         self.annotators: list[str] = []  # B names
         self.last_seq = 0
 
@@ -64,6 +66,7 @@ class PreferenceDataset:
         self.pairs = np.array([(index[r.segment_1], index[r.segment_2]) for r in train], np.int64).reshape(-1, 2)
         self.mu = np.array([r.mu for r in train], np.float32)
         self.seqs = np.array([r.seq for r in train], np.int64)
+        self.bags = bags(train, self.rows)
         self.annotators = [r.annotator for r in train]
         self.obs, self.act = self._obs[: len(index)], self._act[: len(index)]
 

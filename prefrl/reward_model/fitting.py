@@ -73,7 +73,7 @@ class Fitter:
         """
         if not len(data):  # every answer was taken back
             return self.report(data)
-        weights = bootstrap_weights(self.seed, self.config.n_members, data.seqs)  # (M, B)
+        weights = bootstrap_weights(self.seed, self.config.n_members, data.bags)  # (M, B)
         batches = self._batches(weights, n_steps)
         backup = [p.detach().clone() for p in self.parameters]
         mu = torch.from_numpy(data.mu).to(self.ensemble.device)
@@ -148,7 +148,7 @@ class Fitter:
 
     def report(self, data: PreferenceDataset) -> FitReport:
         """Losses and out-of-bag accuracy now; ties are in the losses, but not in the accuracy."""
-        weights = bootstrap_weights(self.seed, self.config.n_members, data.seqs)
+        weights = bootstrap_weights(self.seed, self.config.n_members, data.bags)
         train, oob = self._losses(data, weights)
         self.ensemble.eval()
         logits = self.logits(data)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 # Repeats the newest file in migrations/versions, so that opening a database imports no alembic.
-REVISION = "0001"
+REVISION = "0002"
 _CREATION_LOCK = 0x70726566726C  # "prefrl": one process at a time makes the tables on PostgreSQL
 _alembic_is_global = threading.Lock()
 

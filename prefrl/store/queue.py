@@ -6,7 +6,6 @@ and of two processes that try the same arrow one finds nothing to do.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,13 +13,15 @@ import numpy as np
 import sqlalchemy as sa
 
 from prefrl.errors import DataError
+from prefrl.store.again import close_run_out
 from prefrl.store.answers import answer
 from prefrl.store.clock import now_ms
 from prefrl.store.comparisons import answered_within
 from prefrl.store.engine import Database
+from prefrl.store.leases import draw_side, new_token, record
 from prefrl.store.schema import comparison, query, query_skip
 from prefrl.store.schema import lease as lease_table
-from prefrl.store.states import RAN_OUT, UNDRAWABLE, UNLEASED, claimable, counts
+from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNDRAWABLE, UNLEASED, claimable, counts
 from prefrl.store.waiting import QueueState, Reason, n_undrawable, why_empty
 from prefrl.types import Lease
 
@@ -64,7 +65,7 @@ def propose(
         reward_version: The ensemble that chose them (0: none).
         env_steps: Agent steps of the run now.
         scores: Why each was chosen, for example the variance of the members (section 2.2.4).
-        purpose: ``train``, or a word of the caller's for other questions.
+        purpose: ``train``, or a word of the caller's for other questions but those of `prefrl.store.again`.
 
     Returns:
         The query ids, in the order of the pairs.
@@ -120,7 +121,7 @@ def lease(
     Returns:
         Oldest first; empty where `why_empty` knows the reason.
     """
-    prefix = secrets.token_hex(16)  # 128 bit: whoever has the token may watch the clips
+    prefix = new_token()
     expires = now_ms() + int(lease_ms)
     waiting = (
         sa.select(query.c.id)
@@ -142,8 +143,8 @@ def lease(
     )
     with db.write() as connection:
         taken = sorted(connection.execute(take))
-        leases = [Lease(id_, token, one, two, _side(rng), until) for id_, token, one, two, until in taken]
-        _record(connection, annotator, leases)
+        leases = [Lease(id_, token, one, two, draw_side(rng), until) for id_, token, one, two, until in taken]
+        record(connection, annotator, leases)
     return leases
 
 
@@ -179,16 +180,23 @@ def resume_leases(db: Database, run_id: int, annotator: str, lease_ms: int = 120
 def skip(db: Database, token: str, annotator: str) -> bool:
     """Gives a leased query back: others get it at once, this annotator only after a while.
 
+    What was asked of this annotator again is closed: it is for nobody else.
+
     Returns:
         False where the lease was lost already; then nothing changes.
 
     Raises:
         DataError: No such lease was ever given out.
     """
+    again = query.c.purpose.in_(AGAIN)
     give_back = (
         sa.update(query)
         .where(query.c.state == "leased", query.c.lease_token == token)
-        .values(state="skipped", **UNLEASED)
+        .values(
+            state=sa.case((again, "expired"), else_="skipped"),
+            closed_ms=sa.case((again, now_ms()), else_=None),
+            **UNLEASED,
+        )
         .returning(query.c.id)
     )
     with db.write() as connection:
@@ -217,8 +225,9 @@ def expire(db: Database, run_id: int, *, before_env_steps: int, include_skipped:
     old = sa.and_(query.c.run_id == run_id, query.c.env_steps < int(before_env_steps))
     states = ("proposed", "skipped") if include_skipped else ("proposed",)
     with db.write() as connection:
+        close_run_out(connection, run_id)
         _move(connection, sa.and_(old, RAN_OUT), {"state": "proposed", **UNLEASED})
-        return _move(connection, sa.and_(old, query.c.state.in_(states)), _gone())
+        return _move(connection, sa.and_(old, query.c.state.in_(states)), GONE)
 
 
 def expire_undrawable(db: Database, run_id: int) -> int:
@@ -233,7 +242,7 @@ def expire_undrawable(db: Database, run_id: int) -> int:
         if not connection.execute(sa.select(sa.exists().where(unwatchable, unheld))).scalar():
             return 0
     with db.write() as connection:
-        return _move(connection, sa.and_(unwatchable, unheld), {**_gone(), **UNLEASED})
+        return _move(connection, sa.and_(unwatchable, unheld), {**GONE, **UNLEASED})
 
 
 def expire_skipped(db: Database, run_id: int) -> int:
@@ -243,7 +252,7 @@ def expire_skipped(db: Database, run_id: int) -> int:
         How many went.
     """
     with db.write() as connection:
-        return _move(connection, sa.and_(query.c.run_id == run_id, query.c.state == "skipped"), _gone())
+        return _move(connection, sa.and_(query.c.run_id == run_id, query.c.state == "skipped"), GONE)
 
 
 def still_answering(db: Database, run_id: int, ms: int = ANSWERING_MS) -> bool:
@@ -260,29 +269,6 @@ def asked_pairs(db: Database, run_id: int) -> set[tuple[int, int]]:
             rows = sa.select(table.c.segment_1, table.c.segment_2).where(table.c.run_id == run_id)
             pairs.update((min(a, b), max(a, b)) for a, b in connection.execute(rows))
     return pairs
-
-
-def _record(connection: sa.Connection, annotator: str, leases: Sequence[Lease]) -> None:
-    rows = [
-        {
-            "token": one.token,
-            "query_id": one.query_id,
-            "annotator": annotator,
-            "shown_left": one.shown_left,
-            "expires_ms": one.expires_ms,
-        }
-        for one in leases
-    ]
-    if rows:
-        connection.execute(sa.insert(lease_table), rows)
-
-
-def _side(rng: np.random.Generator | None) -> int:
-    return 1 + (secrets.randbits(1) if rng is None else int(rng.integers(2)))
-
-
-def _gone() -> dict[str, Any]:
-    return {"state": "expired", "closed_ms": now_ms()}
 
 
 def _move(connection: sa.Connection, where: sa.ColumnElement[bool], values: dict[str, Any]) -> int:

@@ -231,6 +231,22 @@ lease = Table(
     Index("ix_lease_query_id", "query_id"),
 )
 
+# A pair whose right answer is known: ``mu`` is the mass on segment 1, which has the lower id.
+gold = Table(
+    "gold",
+    metadata,
+    Column("run_id", BigId, Key("run.id", ondelete="CASCADE"), primary_key=True),
+    Column("segment_1", BigId, Key("segment.id", ondelete="CASCADE"), primary_key=True),
+    Column("segment_2", BigId, Key("segment.id", ondelete="CASCADE"), primary_key=True),
+    Column("mu", Float(53), nullable=False),
+    Column("annotator", Text, nullable=False),
+    _ms("created_ms"),
+    CheckConstraint("segment_1 < segment_2", name="pair"),
+    CheckConstraint("mu IN (0, 0.5, 1)", name="mu"),
+    Index("ix_gold_segment_1", "segment_1"),
+    Index("ix_gold_segment_2", "segment_2"),
+)
+
 query_skip = Table(
     "query_skip",
     metadata,

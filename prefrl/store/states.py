@@ -10,23 +10,26 @@ from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
 from prefrl.store.schema import OPEN, QUERY_STATES, clip, query, query_skip
 
+AGAIN = ("overlap", "repeat", "gold")  # purposes of questions asked again, each of one annotator (see `again.py`)
 UNLEASED: dict[str, Any] = {"lease_token": None, "lease_expires_ms": None}
+GONE: dict[str, Any] = {"state": "expired", "closed_ms": now_ms()}
 RAN_OUT = sa.and_(query.c.state == "leased", query.c.lease_expires_ms <= now_ms())
 
 
-def _clips(state: str) -> list[sa.ColumnElement[bool]]:
-    """For each side of a query, whether its clip is in this state."""
-    sides = (query.c.segment_1, query.c.segment_2)
+def clips_drawn(pair: sa.FromClause, state: str = "ready") -> list[sa.ColumnElement[bool]]:
+    """For each side of a pair, whether its clip is in this state."""
+    sides = (pair.c.segment_1, pair.c.segment_2)
     return [sa.exists().where(clip.c.segment_id == side, clip.c.state == state) for side in sides]
 
 
-DRAWN = sa.and_(*_clips("ready"))
-UNDRAWABLE = sa.or_(*_clips("failed"))
+DRAWN = sa.and_(*clips_drawn(query))
+UNDRAWABLE = sa.or_(*clips_drawn(query, "failed"))
 
 
 def counts(db: Database, run_id: int) -> dict[str, int]:
-    """How many queries are in each state; a lease that ran out counts as proposed."""
-    now = sa.case((RAN_OUT, "proposed"), else_=query.c.state).label("now")
+    """How many queries are in each state; a lease that ran out counts as what becomes of it."""
+    then = sa.case((query.c.purpose.in_(AGAIN), "expired"), else_="proposed")
+    now = sa.case((RAN_OUT, then), else_=query.c.state).label("now")
     statement = sa.select(now, sa.func.count()).where(query.c.run_id == run_id).group_by(now)
     zero = dict.fromkeys(QUERY_STATES, 0)
     with db.read() as connection:
@@ -38,6 +41,7 @@ def claimable(run_id: int, annotator: str, skip_cooldown_ms: int, *, clips: bool
     return sa.and_(
         query.c.run_id == run_id,
         OPEN,
+        query.c.purpose.not_in(AGAIN),
         sa.or_(query.c.state.in_(("proposed", "skipped")), RAN_OUT),
         ~cooling(annotator, skip_cooldown_ms),
         *([DRAWN] if clips else []),

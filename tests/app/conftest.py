@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from labeling_app.session import Labeler
+from labeling_app.session import LEASE_MS, Labeler
 from prefrl.segments.video import encode_clip
 from prefrl.store import clips, comparisons, queue, runs, segments
 from prefrl.store.engine import Database
@@ -43,9 +44,11 @@ class Desk:
             for id_ in wanted:
                 clips.store_clip(self.db, id_, coded_clip(self.ids.index(id_)), {})
 
-    def labeler(self, annotator: str = "ann", **options: int) -> Labeler:
+    def labeler(self, annotator: str = "ann", *, lease_ms: int = LEASE_MS, **rules: float) -> Labeler:
+        """A session, where the owner has settled these rules of `label` since."""
         run = next(run for run in runs.list_runs(self.db) if run.id == self.run.id)
-        return Labeler(self.db, run, annotator, **options)
+        run = dataclasses.replace(run, config={**run.config, "label": {**run.config["label"], **rules}})
+        return Labeler(self.db, run, annotator, lease_ms=lease_ms)
 
     def rows(self) -> list[Comparison]:
         return comparisons.tail(self.db, self.run.id)

@@ -149,7 +149,7 @@ def test_losses_are_the_bootstrap_weighted_and_the_out_of_bag_mean() -> None:
     report = fitter.report(data)
     z = fitter.logits(data).double()
     train, held_out = [], []
-    for m, weights in enumerate(bootstrap_weights(0, 3, data.seqs)):
+    for m, weights in enumerate(bootstrap_weights(0, 3, data.bags)):
         losses = [float(preference_loss(z[m, i], torch.tensor(float(data.mu[i])), 0.1)) for i in range(40)]
         train.append(np.average(losses, weights=weights))
         held_out.append(np.mean([x for x, w in zip(losses, weights, strict=True) if w == 0]))
@@ -199,10 +199,10 @@ def test_a_members_fit_does_not_depend_on_the_number_of_members(n_members: int, 
 
 def test_members_see_different_data_and_come_to_differ() -> None:
     data, fitter = _data(300), _fitter()
-    bags = fitter._batches(bootstrap_weights(0, 3, data.seqs), 200)
+    bags = fitter._batches(bootstrap_weights(0, 3, data.bags), 200)
     seen = [set(bags[:, m].flatten().tolist()) for m in range(3)]
     for m, ids in enumerate(seen):
-        assert ids == set(np.flatnonzero(bootstrap_weights(0, 3, data.seqs)[m]).tolist())
+        assert ids == set(np.flatnonzero(bootstrap_weights(0, 3, data.bags)[m]).tolist())
     assert len({frozenset(ids) for ids in seen}) == 3
     fitter.fit(data, 50)
     z = fitter.logits(data)
@@ -212,7 +212,7 @@ def test_members_see_different_data_and_come_to_differ() -> None:
 def test_an_epoch_shows_each_comparison_as_often_as_its_weight() -> None:
     data = _data(60)
     fitter = _fitter(batch_size=7)
-    weights = bootstrap_weights(0, 3, data.seqs)
+    weights = bootstrap_weights(0, 3, data.bags)
     batches = fitter._batches(weights, 40)
     assert batches.shape == (40, 3, 7)
     for m, counts in enumerate(weights):
@@ -225,7 +225,7 @@ def test_an_epoch_shows_each_comparison_as_often_as_its_weight() -> None:
 
 def test_each_fit_shuffles_anew() -> None:
     data, fitter = _data(60), _fitter()
-    weights = bootstrap_weights(0, 3, data.seqs)
+    weights = bootstrap_weights(0, 3, data.bags)
     first = fitter._batches(weights, 5)
     np.testing.assert_array_equal(fitter._batches(weights, 5), first)
     fitter.fit(data, 5)
@@ -235,7 +235,7 @@ def test_each_fit_shuffles_anew() -> None:
 def test_held_out_answers_never_influence_their_member() -> None:
     """Turning the answers that member 1 never sees changes the other members, and not a bit of member 1."""
     data, turned = _data(80), _data(80)
-    held_out = bootstrap_weights(0, 3, data.seqs)[1] == 0
+    held_out = bootstrap_weights(0, 3, data.bags)[1] == 0
     assert 15 < held_out.sum() < 45
     turned.mu = np.where(held_out, 1 - data.mu, data.mu).astype(np.float32)
     fitter, other = _fitter(l2_initial=0.0), _fitter(l2_initial=0.0)
@@ -249,7 +249,7 @@ def test_held_out_answers_never_influence_their_member() -> None:
 def test_held_out_answers_act_through_the_l2_rule_alone() -> None:
     """The complement: with L2 on, the same change is felt, but only after the first look at it."""
     data, turned = _data(80), _data(80)
-    held_out = bootstrap_weights(0, 3, data.seqs)[1] == 0
+    held_out = bootstrap_weights(0, 3, data.bags)[1] == 0
     turned.mu = np.where(held_out, 1 - data.mu, data.mu).astype(np.float32)
     for n_steps, same in ((L2_EVERY, True), (4 * L2_EVERY, False)):
         fitter, other = _fitter(l2_initial=0.01), _fitter(l2_initial=0.01)
@@ -390,7 +390,7 @@ def test_one_and_two_comparisons_are_enough_to_fit(n: int, seed: int) -> None:
     assert all(torch.isfinite(p).all() for p in fitter.parameters)
     assert report.n_decided == n
     loss = preference_loss(fitter.logits(data), torch.from_numpy(data.mu), 0.1).numpy()
-    weights = bootstrap_weights(seed, 3, data.seqs)
+    weights = bootstrap_weights(seed, 3, data.bags)
     weights[weights.sum(1) == 0] = 1  # an empty bag is replaced by all comparisons
     assert loss[weights > 0].max() < 0.3
 
@@ -495,7 +495,7 @@ def test_fitting_leaves_input_statistics_and_normalisation_alone() -> None:
 def test_calibration_is_of_members_not_fitted_to_the_answer(n_ties: int) -> None:
     data, fitter = _data(60, n_ties=n_ties), _fitter()
     report = fitter.fit(data, 20)
-    weights, z = bootstrap_weights(0, 3, data.seqs), fitter.logits(data).numpy()
+    weights, z = bootstrap_weights(0, 3, data.bags), fitter.logits(data).numpy()
     predicted, first = [], []
     for b in range(60):  # ties come after, and are in no bin
         ps = [0.9 / (1 + math.exp(-z[m, b])) + 0.05 for m in range(3) if weights[m, b] == 0]
