@@ -5,7 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from labeling_app import owner
-from labeling_app.label_page import label_page, page_words
+from labeling_app.label_page import label_page
+from labeling_app.personal import page_words
+from labeling_app.rights import may_enter
 
 # less room above the clips; a theme setting would do it too, and switch the dark mode off
 _STYLE = "<style>.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem; }</style>"
@@ -19,12 +21,14 @@ def main() -> None:
         st.Page(owner.dashboard_page, title=words("dashboard.title"), url_path="dashboard"),
         st.Page(owner.comparisons_page, title=words("comparisons.title"), url_path="comparisons"),
         st.Page(owner.transfer_page, title=words("transfer.title"), url_path="transfer"),
+        st.Page(owner.settings_page, title=words("settings.title"), url_path="settings"),
     ]
     page = st.navigation(pages, position="top")
     layout = "centered" if page is pages[0] else "wide"
     st.set_page_config(page_title=page.title, layout=layout)  # type: ignore[arg-type]  # one of its two words
     st.html(_STYLE)
-    page.run()
+    if may_enter(words):
+        page.run()
 
 
 main()

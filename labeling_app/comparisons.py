@@ -18,6 +18,7 @@ from prefrl.store.browse import SORTS, Entry, Filter, annotators, comparisons_pa
 from prefrl.store.clips import clip_states, load_clip
 from prefrl.store.comparisons import supersede
 from prefrl.store.engine import Database
+from prefrl.store.gold import gold_questions, mark_gold, unmark_gold
 from prefrl.store.runs import Run, get_run
 from prefrl.types import Comparison, Preference
 
@@ -168,12 +169,32 @@ def change(db: Database, run: Run, entry: Entry, say: Say, *, annotator: str, ed
     save = left.button(say("comparisons.save"), key="comparisons-save", disabled=not who or answer is None)
     gone = one.preference is Preference.WITHDRAWN
     withdraw = right.button(say("comparisons.withdraw"), key="comparisons-withdraw", disabled=not who or gone)
+    if who and one.mu is not None:
+        known_answer(db, run, one, who, say)
     if withdraw and not gone:
         _replace(db, run, one, Preference.WITHDRAWN, who, say)
     elif save and answer is one.preference:
         st.info(say("comparisons.unchanged"))
     elif save and answer is not None:
         _replace(db, run, one, answer, who, say)
+
+
+def known_answer(db: Database, run: Run, one: Comparison, who: str, say: Say) -> None:
+    """Take this answer for the right one, and ask its pair as a gold question; or no more."""
+    known = {(gold.segment_1, gold.segment_2): gold.mu for gold in gold_questions(db, run.id)}
+    if one.pair not in known:
+        if st.button(say("comparisons.mark_gold"), key="comparisons-gold", help=say("comparisons.gold_means")):
+            mark_gold(db, run.id, one, who)
+            _flash(say("comparisons.marked_gold", n=one.seq))
+    elif st.button(say("comparisons.unmark_gold"), key="comparisons-gold", help=say("comparisons.gold_means")):
+        unmark_gold(db, run.id, one.pair)
+        _flash(say("comparisons.unmarked_gold", n=one.seq))
+
+
+def _flash(line: str) -> None:
+    """Says something on the next pass, which begins now."""
+    st.session_state["comparisons-flash"] = line
+    st.rerun()
 
 
 def _name(say: Say) -> str:
@@ -191,5 +212,4 @@ def _replace(db: Database, run: Run, one: Comparison, preference: Preference, wh
     made = st.session_state.setdefault(key, str(uuid.uuid4()))
     new = supersede(db, run.id, one.seq, preference, who, made)
     words = "comparisons.took_back" if preference is Preference.WITHDRAWN else "comparisons.saved"
-    st.session_state["comparisons-flash"] = say(words, n=new.seq, old=one.seq)
-    st.rerun()
+    _flash(say(words, n=new.seq, old=one.seq))

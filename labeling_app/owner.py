@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from labeling_app import comparisons, dashboard, transfer
-from labeling_app.label_page import page_words, visitor
+from labeling_app import comparisons, dashboard, settings, transfer
+from labeling_app.personal import page_words, visitor
 from labeling_app.rights import may_change
 from labeling_app.source import database, exists, find_run, source
 from labeling_app.states import PageState
@@ -33,6 +33,15 @@ def comparisons_page() -> None:
 def transfer_page() -> None:
     """Export, and for who may, import."""
     _with_run(lambda db, run_name, words: transfer.page(db, run_name, words, editable=may_change(words)))
+
+
+def settings_page() -> None:
+    """What a visitor settles for himself, and for who may, for the run."""
+
+    def show(db: Database, run_name: str, words: Words) -> None:
+        settings.page(db, run_name, words, annotator=visitor() or "", editable=may_change(words))
+
+    _with_run(show)
 
 
 def _with_run(show: Callable[[Database, str, Words], None]) -> None:

@@ -14,7 +14,9 @@ from labeling_app.source import DB_VARIABLE, RUN_VARIABLE
 from prefrl.errors import ConfigError
 from prefrl.run.people import free_port
 
-CODE_VARIABLE = "PREFRL_OWNER_CODE"
+ACCESS_VARIABLE = "PREFRL_ACCESS_CODE"  # to come in at all
+CODE_VARIABLE = "PREFRL_OWNER_CODE"  # to change what others said
+USER_VARIABLE = "PREFRL_USER_HEADER"  # of a trusted proxy that has found out who the visitor is
 SCRIPT = Path(__file__).with_name("app.py")
 SETTINGS = {
     "browser.gatherUsageStats": False,
@@ -77,10 +79,15 @@ def is_loopback(host: str) -> bool:
 
 def _open_to(host: str) -> str:
     """What those may do who reach an address that is not this machine's alone."""
-    everybody = f"everybody who can reach {host} may answer, under any name, and see and export all answers"
+    who = f"who can reach {host}"
+    who = f"{who} and knows the code in {ACCESS_VARIABLE}" if os.environ.get(ACCESS_VARIABLE) else f"everybody {who}"
+    name = f"the name in {USER_VARIABLE}" if os.environ.get(USER_VARIABLE) else "any name"
+    may = f"{who} may answer, under {name}, and see and export all answers"
+    if not os.environ.get(ACCESS_VARIABLE):
+        may += f" ({ACCESS_VARIABLE}=CODE keeps others out)"
     if os.environ.get(CODE_VARIABLE):
-        return f"{everybody}; to change answers and to import takes the code in {CODE_VARIABLE}"
-    return f"{everybody}; nobody may change answers or import there: {CODE_VARIABLE}=CODE lets those who type it"
+        return f"{may}; to change answers and settings and to import takes the code in {CODE_VARIABLE}"
+    return f"{may}; nobody may change answers or import there: {CODE_VARIABLE}=CODE lets those who type it"
 
 
 def _shown(host: str) -> str:

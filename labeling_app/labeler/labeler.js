@@ -11,13 +11,19 @@ const SILENT_MS = 1500; // the server has not answered for so long
 const REACH = 10;
 const SPEEDS = [0.25, 0.5, 0.75, 1, 1.5, 2];
 const ANSWERS = ["left", "right", "tie", "incomparable"];
-const KEYS = {
-  ArrowLeft: "left", ArrowRight: "right", ArrowDown: "tie", t: "tie", " ": "incomparable", s: "skip",
-  Backspace: "undo", p: "replay", "-": "slower", "=": "faster", h: "help",
+const ARROWS = { ArrowLeft: "left", ArrowRight: "right", ArrowDown: "tie" }; // in every layout
+const LAYOUTS = {
+  arrows: {
+    ...ARROWS, t: "tie", " ": "incomparable", s: "skip", Backspace: "undo", p: "replay", "-": "slower", "=": "faster",
+    h: "help",
+  },
+  letters: { // for the left hand; the browser's and Streamlit's own keys are left out
+    a: "left", d: "right", s: "tie", " ": "incomparable", w: "skip", q: "undo", e: "replay", 1: "slower",
+    2: "faster", h: "help",
+  },
 };
-const CODES = {
-  KeyT: "t", KeyS: "s", KeyP: "p", KeyH: "h", Space: " ", Minus: "-", Equal: "=", NumpadSubtract: "-",
-};
+const CODES = { Space: " ", Minus: "-", Equal: "=", NumpadSubtract: "-" };
+const latin = (code) => CODES[code] || code.replace(/^(Key|Digit)/, "").toLowerCase();
 const TYPING = "input, textarea, select, [contenteditable], [role=textbox], [role=combobox], [role=listbox], " +
   "[role=option], [role=slider], [role=menu], [role=menuitem], [role=radiogroup]";
 
@@ -48,6 +54,7 @@ class Page {
     this.send = (entries) => setStateValue("outbox", entries);
     this.data = data;
     this.words = data.words;
+    this.keys = LAYOUTS[data.keys] || LAYOUTS.arrows;
     this.silentSince = null;
     this.label();
     if (data.run) this.enter(data.run, data.who);
@@ -222,9 +229,11 @@ class Page {
     const target = event.composedPath()[0];
     if (target instanceof Element && target.closest(TYPING)) return;
     // another keyboard than a Latin one: the place of the key counts
-    const key = /^[ -~]$/.test(event.key) ? event.key.toLowerCase() : CODES[event.code] || event.key;
+    const other = event.key.length === 1 && !/^[ -~]$/.test(event.key);
+    const key = other ? latin(event.code) : event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (key === "Escape" && !this.part("help").hidden) { this.help(); return; }
-    const name = Object.hasOwn(KEYS, key) ? KEYS[key] : null;
+    const keys = { ...ARROWS, ...this.keys };
+    const name = Object.hasOwn(keys, key) ? keys[key] : null;
     if (!name) return;
     if (key === " " && target instanceof Element && target.closest("button, a, summary, [role=button]")) return;
     event.preventDefault();

@@ -1,14 +1,19 @@
 // What the page says and how it looks. Text enters as text, never as markup.
 
+const SIGNS = { ArrowLeft: "←", ArrowRight: "→", ArrowDown: "↓", Backspace: "⌫", "-": "−" };
+
 Object.assign(Page.prototype, {
   label() {
     const w = this.words;
-    if (this.labelled === w.left) return;
-    this.labelled = w.left;
+    const signs = (name) => Object.keys(this.keys).filter((key) => this.keys[key] === name)
+      .map((key) => (key === " " ? w.space : SIGNS[key] || key.toUpperCase())).join(" ");
+    const shown = `${w.left}/${signs("skip")}`;
+    if (this.labelled === shown) return;
+    this.labelled = shown;
     for (const button of this.root.querySelectorAll("button[data-do]")) {
       button.querySelector("span").textContent = w[button.dataset.do];
+      button.querySelector("kbd").textContent = signs(button.dataset.do);
     }
-    this.part("space").textContent = w.space;
     this.part("stage").setAttribute("aria-label", w.pair);
     this.part("loading").textContent = w.loading;
     this.part("again").textContent = w.again;
@@ -16,8 +21,8 @@ Object.assign(Page.prototype, {
     help.querySelector("h4").textContent = w.keys_title;
     help.querySelector(".note").textContent = w.help_note;
     const rows = [
-      ["←", w.left], ["→", w.right], ["↓ T", w.tie], [w.space, w.incomparable], ["S", w.skip],
-      ["⌫", w.key_undo], ["P", w.key_replay], ["− =", w.key_speed], ["H", w.key_help],
+      ...[...ANSWERS, "skip"].map((name) => [signs(name), w[name]]), [signs("undo"), w.key_undo],
+      [signs("replay"), w.key_replay], [`${signs("slower")} ${signs("faster")}`, w.key_speed], [signs("help"), w.key_help],
     ];
     const list = help.querySelector("dl");
     list.replaceChildren();

@@ -14,7 +14,7 @@ from prefrl.envs.tasks import TASKS
 
 LANGUAGES = {"en": "English", "ko": "한국어"}
 FALLBACK = "en"
-PARTS = ("", "dashboard.")  # the Label page and its frame; the pages for who owns the run
+PARTS = ("", "dashboard.", "settings.")  # the Label page and its frame; the pages for who owns the run; Settings
 _SPANS = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1_000, "seconds"))
 
 

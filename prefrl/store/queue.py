@@ -54,7 +54,6 @@ def propose(
     reward_version: int = 0,
     env_steps: int = 0,
     scores: Sequence[float] | None = None,
-    purpose: str = "train",
 ) -> list[int]:
     """Offers pairs of segments for comparison.
 
@@ -65,7 +64,6 @@ def propose(
         reward_version: The ensemble that chose them (0: none).
         env_steps: Agent steps of the run now.
         scores: Why each was chosen, for example the variance of the members (section 2.2.4).
-        purpose: ``train``, or a word of the caller's for other questions but those of `prefrl.store.again`.
 
     Returns:
         The query ids, in the order of the pairs.
@@ -83,7 +81,7 @@ def propose(
             "segment_1": int(first),
             "segment_2": int(second),
             "state": "proposed",
-            "purpose": purpose,
+            "purpose": "train",
             "reward_version": int(reward_version),
             "env_steps": int(env_steps),
             "score": None if scores is None else float(scores[index]),

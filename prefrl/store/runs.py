@@ -121,6 +121,15 @@ def update_config(db: Database, run_id: int, config: dict[str, Any]) -> Run:
         return _run(connection.execute(statement).one())
 
 
+def update_label(db: Database, run_id: int, values: dict[str, Any]) -> Run:
+    """Changes some of the settings under ``label``, and leaves the rest of the configuration as it is now."""
+    this = run.c.id == run_id
+    with db.write() as connection:
+        config = connection.execute(sa.select(run.c.config).where(this).with_for_update()).scalar_one()
+        changed = {**config, "label": {**config.get("label", {}), **values}}
+        return _run(connection.execute(sa.update(run).where(this).values(config=changed).returning(*run.c)).one())
+
+
 def free_name(db: Database, wanted: str) -> str:
     """``wanted``, or ``wanted-2``, ``wanted-3``, … whichever no run has yet."""
     taken = {r.name for r in list_runs(db)}

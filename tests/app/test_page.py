@@ -127,7 +127,7 @@ def test_nothing_hidden_leaks(page: Callable[..., Any], desk, entry) -> None:
     first = desk.labeler().refill().pairs[0]
     at.session_state["labeler"] = {"outbox": [entry(first, "left")]}
     data = shown(at.run())
-    assert set(data) == {"run", "who", "pairs", "past", "acks", "done", "budget", "state", "words", "pass"}
+    assert set(data) == {"run", "who", "pairs", "past", "acks", "done", "budget", "state", "words", "keys", "pass"}
     for pair in data["pairs"]:
         assert set(pair) == {"token", "query_id", "replaces", "left", "right"}
     data.pop("words")

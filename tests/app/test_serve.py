@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labeling_app import source
-from labeling_app.serve import CODE_VARIABLE, SETTINGS, _open_to, is_loopback
+from labeling_app.serve import ACCESS_VARIABLE, CODE_VARIABLE, SETTINGS, USER_VARIABLE, _open_to, is_loopback
 from prefrl.errors import ConfigError, StoreError
 from prefrl.run.people import free_port
 
@@ -36,11 +36,17 @@ def test_an_address_that_is_not_ours() -> None:
 def test_what_strangers_may_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.0.0.2", "::1")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "", "192.0.2.1", "localhost.example.org")))
-    monkeypatch.delenv(CODE_VARIABLE, raising=False)
+    for variable in (ACCESS_VARIABLE, CODE_VARIABLE, USER_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
     assert "nobody may change answers or import there: PREFRL_OWNER_CODE=CODE lets" in _open_to("0.0.0.0")
     monkeypatch.setenv(CODE_VARIABLE, "secret")
-    assert "to change answers and to import takes the code in PREFRL_OWNER_CODE" in _open_to("0.0.0.0")
-    assert "secret" not in _open_to("0.0.0.0")
+    assert "to change answers and settings and to import takes the code in PREFRL_OWNER_CODE" in _open_to("0.0.0.0")
+    assert "everybody who can reach 0.0.0.0 may answer, under any name" in _open_to("0.0.0.0")
+    monkeypatch.setenv(ACCESS_VARIABLE, "secret")
+    monkeypatch.setenv(USER_VARIABLE, "X-User")
+    line = _open_to("0.0.0.0")
+    assert "who can reach 0.0.0.0 and knows the code in PREFRL_ACCESS_CODE may answer, under the name in" in line
+    assert "secret" not in line
 
 
 def test_settings_that_must_not_change() -> None:

@@ -6,12 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from prefrl.errors import DataError
 from prefrl.store import browse, clips, queue, runs
 from prefrl.store.browse import Filter, comparisons_page
 from prefrl.store.comparisons import NewComparison, active, add_comparisons, supersede, tail
 from prefrl.store.engine import Database
+from prefrl.store.schema import query
 from prefrl.types import Answer, Comparison, Preference
 
 LEFT, RIGHT, TIE, WITHDRAWN = Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.WITHDRAWN
@@ -131,8 +133,9 @@ def test_waiting_queries(db: Database, run_id: int, ids: list[int], rows: list[C
 
 def test_gold_questions_bring_their_answers(db: Database, run_id: int, ids: list[int]) -> None:
     queue.propose(db, run_id, [(ids[0], ids[1])], scores=[1.0])
-    gold = queue.propose(db, run_id, [(ids[0], ids[2]), (ids[3], ids[0])], scores=[1.0, 0.0], purpose="gold")
-    queue.propose(db, run_id, [(ids[0], ids[4])], purpose="gold")  # nobody said what is right
+    gold = queue.propose(db, run_id, [(ids[0], ids[2]), (ids[3], ids[0])], scores=[1.0, 0.0])
+    with db.write() as connection:
+        connection.execute(sa.update(query).where(query.c.id.in_(gold)).values(purpose="gold"))
     assert browse.expected_answers(db, run_id) == {gold[0]: 1.0, gold[1]: 0.0}
     assert browse.expected_answers(db, run_id + 1) == {}
 

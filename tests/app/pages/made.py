@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -21,6 +20,7 @@ from prefrl.store.metrics import add_metrics
 from prefrl.store.queue import lease, propose
 from prefrl.store.rewards import publish
 from prefrl.store.runs import Run, create_run, get_run, set_run_state
+from prefrl.store.schema import query
 from prefrl.store.schema import run as run_table
 from prefrl.store.segments import add_segments
 from prefrl.store.workers import beat, claim
@@ -113,10 +113,15 @@ def fill(db: Database, run: Run, n: int = 30) -> list[int]:
 
 
 def ask(
-    db: Database, run: Run, pairs: Sequence[tuple[int, int]], said: Sequence[Preference], who: str = "ann", **how: Any
+    db: Database,
+    run: Run,
+    pairs: Sequence[tuple[int, int]],
+    said: Sequence[Preference],
+    who: str = "ann",
+    known: Sequence[float] = (),
 ) -> None:
-    """Answers of one annotator, after 1 s, 2 s, …; each pair lies with segment 1 on the left."""
-    propose(db, run.id, pairs, env_steps=200, **how)
+    """Answers of one annotator, after 1 s, 2 s, …; each pair lies with segment 1 on the left. ``known``: gold."""
+    asked = propose(db, run.id, pairs, env_steps=200)
     rng = np.random.default_rng(0)
     leases = lease(db, run.id, who, n=len(pairs), rng=rng)
     flip = {LEFT: RIGHT, RIGHT: LEFT}
@@ -125,6 +130,9 @@ def ask(
         shown = preference if one.shown_left == 1 else flip.get(preference, preference)
         sent.append(Answer(one.query_id, one.token, shown, who, f"{one.token}-uuid", 1000 * number))
     answer(db, sent)
+    with db.write() as connection:
+        for id_, mu in zip(asked, known, strict=False):
+            connection.execute(sa.update(query).where(query.c.id == id_).values(purpose="gold", score=mu))
 
 
 def initial(db: Database) -> Run:
@@ -145,7 +153,7 @@ def full(db: Database) -> Run:
     ask(db, run, pairs, [LEFT] * 4 + [RIGHT] * 2 + [TIE, NONE])
     ask(db, run, pairs, [LEFT] * 3 + [RIGHT] * 3 + [TIE, TIE], HOSTILE)
     ask(db, run, pairs[:2], [LEFT, RIGHT])  # again: one of two the same
-    ask(db, run, [(ids[20], ids[21]), (ids[22], ids[23])], [LEFT, LEFT], purpose="gold", scores=[1.0, 0.0])
+    ask(db, run, [(ids[20], ids[21]), (ids[22], ids[23])], [LEFT, LEFT], known=[1.0, 0.0])
     supersede(db, run.id, 1, Preference.WITHDRAWN, "ann", "undo")
     for version in range(1, 13):
         metrics = {"train_loss": 0.5, "oob_loss": 0.6, "oob_accuracy": 0.5 + version / 100, "l2": 1e-3}

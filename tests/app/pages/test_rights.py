@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from labeling_app import rights, source
 from labeling_app.serve import CODE_VARIABLE
+from labeling_app.words import load
 from prefrl.store.comparisons import tail
 from prefrl.store.engine import Database
 from prefrl.types import Preference
@@ -78,7 +79,7 @@ def test_the_code_is_asked_for_and_looked_at_in_every_pass(db: Database, where: 
     at = comparisons()
     for wrong in ("", "open sesame", CODE + " "):
         enter(at, wrong)
-        assert say("owner.wrong") in texts(at)
+        assert load("en")("owner.wrong") in texts(at)
         assert say("comparisons.not_allowed") in texts(at)
     enter(at, CODE)
     assert say("comparisons.not_allowed") not in texts(at)

@@ -1,0 +1,95 @@
+"""What each visitor, and the owner of a run, can settle about labeling; in force with the next pair."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from labeling_app.instructions import task_instructions
+from labeling_app.personal import choose_keys, choose_language, choose_name
+from labeling_app.rules import rules_of
+from labeling_app.words import Words
+from prefrl.config import LabelConfig
+from prefrl.errors import PrefrlError
+from prefrl.store.engine import Database
+from prefrl.store.gold import gold_questions
+from prefrl.store.runs import Run, get_run, update_label
+
+MAX_OVERLAP, MAX_PERCENT, MAX_PREFETCH, MAX_WORDS = 20, 50, 10, 2000
+
+
+def page(db: Database, run_name: str, words: Words, *, annotator: str, editable: bool) -> None:
+    """Draw the page.
+
+    Args:
+        db: The database of the run.
+        run_name: The run.
+        words: The catalogue.
+        annotator: Who is looking; empty where he has not said.
+        editable: Whether he may change the run's settings; asked anew at every click.
+    """
+    st.title(words("settings.title"))
+    if flash := st.session_state.pop("settings-flash", ""):
+        st.success(flash)
+    st.header(words("settings.yours"))
+    if annotator:
+        choose_name(words, annotator)
+    choose_language(words)
+    choose_keys(words)
+    st.caption(words("settings.yours_means"))
+    st.header(words("settings.run"))
+    try:
+        _of_run(db, get_run(db, run_name), words, editable=editable and not db.readonly)
+    except PrefrlError as error:
+        st.warning(words("settings.unreachable"))
+        st.text(str(error))
+
+
+def _of_run(db: Database, run: Run, words: Words, *, editable: bool) -> None:
+    rules = rules_of(run)
+    st.caption(words("settings.run_means", name=run.name))
+    if not editable:
+        st.info(words("settings.read_only" if db.readonly else "settings.not_allowed"))
+    with st.form("settings", border=False):
+        values = _fields(rules, words, disabled=not editable)
+        n_gold = len(gold_questions(db, run.id))
+        st.caption(words("settings.n_gold", n=n_gold))
+        saved = st.form_submit_button(words("settings.save"), type="primary", disabled=not editable)
+    st.subheader(words("settings.preview"))
+    st.markdown(task_instructions(run, words) or words("page.instructions"))
+    if saved and editable:
+        update_label(db, run.id, values)
+        st.session_state["settings-flash"] = words("settings.saved")
+        st.rerun()
+
+
+def _fields(rules: LabelConfig, words: Words, *, disabled: bool) -> dict[str, object]:
+    """The settings as they are typed now."""
+
+    def whole(name: str, most: int) -> int:
+        now: int = getattr(rules, name)
+        label, means = words(f"settings.{name}"), words(f"settings.{name}_means")
+        return st.number_input(label, 1, max(most, now), now, 1, help=means, key=f"settings-{name}", disabled=disabled)
+
+    def percent(name: str) -> float:
+        now = round(100 * getattr(rules, name))
+        label, means = words(f"settings.{name}"), words(f"settings.{name}_means")
+        picked: int = st.slider(
+            label, 0, MAX_PERCENT, now, format="%d %%", help=means, key=f"settings-{name}", disabled=disabled
+        )
+        return picked / 100
+
+    text = st.text_area(
+        words("settings.instructions"),
+        rules.instructions,
+        max_chars=MAX_WORDS,
+        help=words("settings.instructions_means"),
+        key="settings-instructions",
+        disabled=disabled,
+    )
+    return {
+        "instructions": text.strip(),
+        "overlap": whole("overlap", MAX_OVERLAP),
+        "repeat_share": percent("repeat_share"),
+        "gold_share": percent("gold_share"),
+        "prefetch": whole("prefetch", MAX_PREFETCH),
+    }

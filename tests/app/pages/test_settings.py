@@ -1,0 +1,189 @@
+"""Settings: the run's for who may, one's own for everybody; and what they change on the other pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from labeling_app import rights, source
+from labeling_app.rules import rules_of
+from labeling_app.serve import ACCESS_VARIABLE, CODE_VARIABLE, USER_VARIABLE
+from labeling_app.session import Labeler
+from labeling_app.words import load
+from prefrl.config import from_dict
+from prefrl.store.comparisons import tail
+from prefrl.store.engine import Database
+from prefrl.store.gold import gold_questions
+from prefrl.store.runs import get_run, update_label
+from prefrl.store.schema import run as run_table
+from tests.app.pages.made import NAME, fine, full, initial, say, show, texts
+
+words = load("en")
+
+
+@pytest.fixture(autouse=True)
+def where(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The app shows this database, on this machine alone."""
+    monkeypatch.setenv(source.DB_VARIABLE, url)
+    monkeypatch.setenv(source.RUN_VARIABLE, NAME)
+    for variable in (ACCESS_VARIABLE, CODE_VARIABLE, USER_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(st, "get_option", lambda _: "127.0.0.1")
+    monkeypatch.setattr(rights, "WRONG_S", 0)
+    yield monkeypatch
+    if url in source._open:
+        source._open.pop(url).close()
+
+
+def settings(**address: str) -> AppTest:
+    def script() -> None:
+        from labeling_app import owner
+
+        owner.settings_page()
+
+    at = AppTest.from_function(script, default_timeout=60)
+    for name, value in address.items():
+        at.query_params[name] = value
+    return fine(at.run())
+
+
+def app(**address: str) -> AppTest:
+    """The Label page behind the frame's gate."""
+
+    def script() -> None:
+        from labeling_app.label_page import label_page
+        from labeling_app.personal import page_words
+        from labeling_app.rights import may_enter
+
+        if may_enter(page_words()):
+            label_page()
+
+    at = AppTest.from_function(script, default_timeout=60)
+    for name, value in address.items():
+        at.query_params[name] = value
+    return fine(at.run())
+
+
+def save(at: AppTest) -> AppTest:
+    (button,) = [one for one in at.button if one.label == words("settings.save")]
+    return fine(button.click().run())
+
+
+def test_the_owner_settles_the_run(db: Database) -> None:
+    run = initial(db)
+    before = run.config
+    at = settings()
+    at.text_area(key="settings-instructions").set_value(" Prefer the *higher* one. ")
+    at.number_input(key="settings-overlap").set_value(2)
+    at.slider(key="settings-repeat_share").set_value(5)
+    at.slider(key="settings-gold_share").set_value(10)
+    at.number_input(key="settings-prefetch").set_value(4)
+    save(at)
+    assert words("settings.saved") in texts(at)
+    assert "Prefer the *higher* one." in texts(at)
+    after = get_run(db, NAME)
+    changed = {"instructions": "Prefer the *higher* one.", "overlap": 2, "repeat_share": 0.05, "gold_share": 0.1}
+    assert after.config == {**before, "label": {**before["label"], **changed, "prefetch": 4}}
+    assert from_dict(after.config).label.overlap == 2  # and it is a configuration that a trainer can read
+    assert settings().slider(key="settings-repeat_share").value == 5
+
+
+def test_who_may_not_sees_them_and_changes_nothing(db: Database, where: pytest.MonkeyPatch) -> None:
+    run = initial(db)
+    where.setattr(st, "get_option", lambda _: "0.0.0.0")
+    at = settings()
+    assert words("settings.not_allowed") in texts(at)
+    (button,) = [one for one in at.button if one.label == words("settings.save")]
+    fields = [at.text_area[0], *at.number_input, *at.slider, button]
+    assert all(one.disabled for one in fields)
+    where.setenv(CODE_VARIABLE, "sesame")
+    at = settings()
+    (field,) = [one for one in at.text_input if one.proto.type]
+    field.set_value("sesame")
+    fine(at.button[0].click().run())
+    at.number_input(key="settings-overlap").set_value(5)
+    where.setenv(CODE_VARIABLE, "changed since")  # at the click it is asked for again
+    save(at)
+    assert get_run(db, NAME).config == run.config
+
+
+def test_language_and_keys_are_kept_in_the_address(db: Database) -> None:
+    initial(db)
+    at = settings(name="ann")
+    at.radio[0].set_value("letters")
+    fine(at.run())
+    assert at.query_params["keys"] in ("letters", ["letters"])
+    at.selectbox[0].set_value("ko")
+    fine(at.run())
+    assert at.title[0].value == load("ko")("settings.title")
+
+
+def test_a_run_of_an_older_prefrl_has_the_usual_rules(db: Database) -> None:
+    run = initial(db)
+    label = {name: value for name, value in run.config["label"].items() if name in ("budget", "oracle")}
+    with db.write() as connection:
+        connection.execute(run_table.update().values(config={**run.config, "label": {**label, "newer": 1}}))
+    rules = rules_of(get_run(db, NAME))
+    assert (rules.budget, rules.overlap, rules.repeat_share, rules.prefetch) == (40, 1, 0.0, 3)
+    assert settings().number_input(key="settings-prefetch").value == 3
+
+
+def test_the_next_pair_follows_the_settings(db: Database) -> None:
+    run = full(db)
+    assert len(Labeler(db, run, "zoe").refill().pairs) <= 3
+    update_label(db, run.id, {"prefetch": 1})
+    assert len(Labeler(db, get_run(db, NAME), "zoe").refill().pairs) <= 1
+
+
+def test_an_answer_becomes_a_gold_question_and_none_again(db: Database) -> None:
+    run = full(db)
+    (row,) = [one for one in tail(db, run.id) if one.seq == 3]
+    at = show("comparisons", db.url, annotator="boss")
+    fine(at.selectbox(key="comparisons-open").set_value(3).run())
+    fine(at.button(key="comparisons-gold").click().run())
+    (known,) = gold_questions(db, run.id)
+    assert ((known.segment_1, known.segment_2), known.mu) == (row.pair, row.mu)
+    assert say("comparisons.marked_gold", n=3) in texts(at)
+    assert words("settings.n_gold", n=1) in texts(settings())
+    fine(at.selectbox(key="comparisons-open").set_value(3).run())
+    fine(at.button(key="comparisons-gold").click().run())
+    assert gold_questions(db, run.id) == []
+
+
+def test_nobody_comes_in_without_the_access_code(db: Database, where: pytest.MonkeyPatch) -> None:
+    initial(db)
+    where.setenv(ACCESS_VARIABLE, "öpen")
+    at = app(name="ann")
+    assert not at.get("bidi_component")
+    for wrong in ("", "open", "öpen "):
+        (field,) = at.text_input
+        field.set_value(wrong)
+        fine(at.button[0].click().run())
+        assert words("access.wrong") in texts(at)
+        assert not at.get("bidi_component")
+    at.text_input[0].set_value("öpen")
+    fine(at.button[0].click().run())
+    assert len(at.get("bidi_component")) == 1
+    where.setenv(ACCESS_VARIABLE, "another")
+    fine(at.run())
+    assert not at.get("bidi_component")
+
+
+class Headers:
+    locale, headers = "en", {"X-User": "김민준"}
+
+
+def test_the_name_that_a_proxy_gives_is_noted_as_such(db: Database, where: pytest.MonkeyPatch) -> None:
+    initial(db)
+    where.setenv(USER_VARIABLE, "X-User")
+    where.setattr(st, "context", Headers())
+    at = app(name="mallory")  # what the address says counts no more
+    assert words("page.signed", name="김민준") in texts(at)
+    assert words("page.change_name") not in [one.label for one in at.button]
+    where.setattr(Headers, "headers", {})
+    at = app(name="mallory")
+    assert words("page.nameless") in texts(at)
+    assert not at.get("bidi_component")
