@@ -21,6 +21,7 @@ import pytest
 from prefrl.store.engine import Database
 
 APT = "apt-get install postgresql"
+pytest.register_assert_rewrite("tests.app.screen")  # its helpers tell what they compared, as tests do
 
 
 @dataclass(frozen=True)

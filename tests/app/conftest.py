@@ -1,12 +1,15 @@
-"""A run with pairs to compare, and clips that tell which segment they show."""
+"""A run with pairs to compare, clips that tell which segment they show, and a browser."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from prefrl.store import clips, comparisons, queue, runs, segments
 from prefrl.store.engine import Database
 from prefrl.store.schema import lease, query
 from prefrl.types import Comparison, Segment
+from tests.app.screen import CHROMIUM, SPY, Screen, Server, free_port, harmless
 
 BITS, CELL, SIZE = 8, 16, 128  # the number of a segment, drawn as black and white cells in the top row
 
@@ -123,3 +127,61 @@ def entry() -> Callable[..., dict[str, object]]:
         }
 
     return make
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    missing = None if Path(CHROMIUM).exists() else "no chromium: apt-get install chromium"
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing = "no playwright: pip install playwright"
+    if missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, make_desk: Callable[..., Any], browser: Any) -> Iterator[Any]:
+    """One database and one server for most of the tests; each has an annotator of its own."""
+    folder = tmp_path_factory.mktemp("served")
+    url = f"sqlite:///{folder}/test.db"
+    with Database.create(url) as db:
+        desk = make_desk(db, n_segments=200)
+        server = Server(url, free_port(), folder / "log")
+        server.start()
+        try:
+            yield desk, server
+        finally:
+            server.kill()
+    assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Screen]]:
+    """Opens pages; at the end none may have complained."""
+    screens, contexts = [], []
+
+    def begin(server: Server, name: str, **options: Any) -> Screen:
+        contexts.append(browser.new_context(locale="en-US", **options))
+        page = contexts[-1].new_page()
+        screen = Screen(page)
+        screens.append(screen)
+        page.add_init_script(SPY)
+        page.on("console", lambda m: m.type in ("error", "warning") and screen.complaints.append(f"console: {m.text}"))
+        page.on("pageerror", lambda error: screen.complaints.append(f"error: {error}"))
+        page.on("requestfailed", lambda r: screen.complaints.append(f"failed: {r.url} {r.failure}"))
+        page.on("response", lambda r: r.status >= 400 and screen.complaints.append(f"{r.status}: {r.url}"))
+        page.goto(f"{server.where}/?name={name}")
+        return screen
+
+    yield begin
+    complaints = [line for screen in screens for line in screen.complaints if not harmless(line)]
+    for context in contexts:
+        context.close()
+    assert not complaints
