@@ -1,0 +1,72 @@
+"""Several people in real browsers, each with keys of his own, under what the owner has settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from prefrl.store.runs import get_run, update_label
+from tests.app.screen import Screen, rows_of, wait_for_rows
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+def test_a_pair_is_asked_of_two_people_where_the_owner_wants_it(served: Any, open_page: Callable[..., Screen]) -> None:
+    """He says so on the Settings page, and the next page that asks for pairs follows."""
+    desk, server = served
+    desk.propose(20)
+    owner = open_page(server, "boss").page
+    owner.get_by_role("link", name="Settings").click()
+    overlap = owner.get_by_role("spinbutton", name="People for each pair")
+    overlap.fill("2")
+    overlap.press("Tab")
+    owner.get_by_role("button", name="Save").click()
+    owner.get_by_text("Saved. It holds from the next pair on.").wait_for()
+    try:
+        assert get_run(desk.db, "cheetah").config["label"]["overlap"] == 2
+        one = open_page(server, "one")
+        seen, codes = [], one.watch()
+        for _ in range(3):
+            seen.append(sorted(codes))
+            one.press("ArrowLeft")
+            codes = one.watch(codes)
+        wait_for_rows(desk, one, "one", 3)
+        one.page.close()
+        two = open_page(server, "two")
+        answered, codes, deadline = [], two.watch(), time.monotonic() + 60
+        while not all(pair in answered for pair in seen):
+            assert time.monotonic() < deadline
+            answered.append(sorted(codes))
+            two.press("ArrowRight")
+            codes = two.watch(codes)
+        rows = wait_for_rows(desk, two, "two", len(answered))
+        assert not any(row.late for row in rows)
+        assert {row.pair for row in rows_of(desk, "one")} <= {row.pair for row in rows}
+    finally:
+        update_label(desk.db, desk.run.id, {"overlap": 1})
+
+
+def test_keys_for_the_left_hand(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(8)
+    screen = open_page(server, "lefty&keys=letters")
+    codes = screen.watch()
+    assert [screen.page.locator(f"[data-do={name}] kbd").inner_text() for name in ("left", "undo")] == ["A", "Q"]
+    for key in ("d", "s", "a", " ", "ArrowRight"):
+        screen.press(key)
+        codes = screen.watch(codes)
+    rows = wait_for_rows(desk, screen, "lefty", 5)
+    assert [row.preference.value for row in rows] == ["right", "tie", "left", "incomparable", "right"]
+    screen.press("q")
+    screen.shows("again", "again")
+    assert screen.watch(codes) == screen.presses()[-2]["codes"]
+    screen.press("a")
+    rows = wait_for_rows(desk, screen, "lefty", 7)  # with what took it back
+    assert (rows[-1].preference.value, rows[-1].supersedes) == ("left", rows[-2].seq)
+    screen.press("t")  # a key of the other layout
+    screen.press("p")
+    screen.page.wait_for_timeout(500)
+    assert len(rows_of(desk, "lefty")) == 7
