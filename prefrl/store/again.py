@@ -149,9 +149,7 @@ def _unshared(connection: sa.Connection, run_id: int, who: str, overlap: int) ->
         .where(asked.c.run_id == run_id, _same_pair(asked, query))
         .where(
             sa.or_(
-                sa.exists().where(
-                    comparison.c.query_id == asked.c.id, comparison.c.lease_token == lease_table.c.token
-                ),
+                sa.exists().where(comparison.c.query_id == asked.c.id, comparison.c.lease_token == lease_table.c.token),
                 sa.and_(asked.c.lease_token == lease_table.c.token, asked.c.lease_expires_ms > now_ms()),
             )
         )
