@@ -24,7 +24,7 @@ def main() -> None:
         st.Page(owner.settings_page, title=words("settings.title"), url_path="settings"),
     ]
     page = st.navigation(pages, position="top")
-    layout = "centered" if page is pages[0] else "wide"
+    layout = "centered" if page in (pages[0], pages[-1]) else "wide"  # what is read, and tables
     st.set_page_config(page_title=page.title, layout=layout)  # type: ignore[arg-type]  # one of its two words
     st.html(_STYLE)
     if may_enter(words):

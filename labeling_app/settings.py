@@ -50,9 +50,7 @@ def _of_run(db: Database, run: Run, words: Words, *, editable: bool) -> None:
     if not editable:
         st.info(words("settings.read_only" if db.readonly else "settings.not_allowed"))
     with st.form("settings", border=False):
-        values = _fields(rules, words, disabled=not editable)
-        n_gold = len(gold_questions(db, run.id))
-        st.caption(words("settings.n_gold", n=n_gold))
+        values = _fields(rules, words, len(gold_questions(db, run.id)), disabled=not editable)
         saved = st.form_submit_button(words("settings.save"), type="primary", disabled=not editable)
     st.subheader(words("settings.preview"))
     st.markdown(task_instructions(run, words) or words("page.instructions"))
@@ -62,30 +60,31 @@ def _of_run(db: Database, run: Run, words: Words, *, editable: bool) -> None:
         st.rerun()
 
 
-def _fields(rules: LabelConfig, words: Words, *, disabled: bool) -> dict[str, object]:
+def _fields(rules: LabelConfig, words: Words, n_gold: int, *, disabled: bool) -> dict[str, object]:
     """The settings as they are typed now."""
 
     def whole(name: str, most: int) -> int:
         now: int = getattr(rules, name)
-        label, means = words(f"settings.{name}"), words(f"settings.{name}_means")
-        return st.number_input(label, 1, max(most, now), now, 1, help=means, key=f"settings-{name}", disabled=disabled)
+        label, key = words(f"settings.{name}"), f"settings-{name}"
+        typed = st.number_input(label, 1, max(most, now), now, 1, key=key, disabled=disabled)
+        st.caption(words(f"settings.{name}_means"))
+        return typed
 
     def percent(name: str) -> float:
         now = round(100 * getattr(rules, name))
-        label, means = words(f"settings.{name}"), words(f"settings.{name}_means")
-        picked: int = st.slider(
-            label, 0, MAX_PERCENT, now, format="%d %%", help=means, key=f"settings-{name}", disabled=disabled
-        )
+        label, key = words(f"settings.{name}"), f"settings-{name}"
+        picked: int = st.slider(label, 0, MAX_PERCENT, now, format="%d %%", key=key, disabled=disabled)
+        st.caption(words(f"settings.{name}_means", n=n_gold))
         return picked / 100
 
     text = st.text_area(
         words("settings.instructions"),
         rules.instructions,
         max_chars=MAX_WORDS,
-        help=words("settings.instructions_means"),
         key="settings-instructions",
         disabled=disabled,
     )
+    st.caption(words("settings.instructions_means"))
     return {
         "instructions": text.strip(),
         "overlap": whole("overlap", MAX_OVERLAP),

@@ -147,7 +147,7 @@ def test_an_answer_becomes_a_gold_question_and_none_again(db: Database) -> None:
     (known,) = gold_questions(db, run.id)
     assert ((known.segment_1, known.segment_2), known.mu) == (row.pair, row.mu)
     assert say("comparisons.marked_gold", n=3) in texts(at)
-    assert words("settings.n_gold", n=1) in texts(settings())
+    assert words("settings.gold_share_means", n=1) in texts(settings())
     fine(at.selectbox(key="comparisons-open").set_value(3).run())
     fine(at.button(key="comparisons-gold").click().run())
     assert gold_questions(db, run.id) == []
