@@ -5,8 +5,12 @@ Alternating runs; the fastest of each is compared, because whatever else the mac
 
 from __future__ import annotations
 
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ from prefrl.errors import EnvError
 from prefrl.segments import scene
 from prefrl.segments.render import ClipRenderer, fps_of
 from prefrl.segments.video import encode_clip, probe_video
+from tests.bench.test_speed import ENVIRONMENT, plain
 
 pytestmark = pytest.mark.bench
 pytest.importorskip("av", reason="needs the extra `app`")
@@ -96,3 +101,43 @@ def test_a_clip(name: str) -> None:
         f"looked at in {1000 * probed:.0f} ms, {len(data) / 1024:.0f} KiB"
     )
     assert drawn + encoded < 3.0
+
+
+BUSY = "while True: pass"  # the reward model, fitting all the time
+DRAW = """
+import numpy as np, sys
+from prefrl.segments.render import ClipRenderer, fps_of
+from prefrl.segments.role import be_polite
+from prefrl.segments.video import encode_clip
+be_polite()
+states = np.load(sys.argv[1])
+renderer = ClipRenderer("cheetah", {})
+while True:
+    encode_clip(renderer.frames(states), fps_of("cheetah"))
+    print(flush=True)
+"""
+
+
+def test_drawing_leaves_the_policy_its_speed(tmp_path: Path) -> None:
+    """A renderer that never stops, and a reward model that never stops, beside the policy: with against without."""
+    np.save(tmp_path / "states.npy", walk("cheetah"))
+    ratios, n_clips = [], 0
+    for _ in range(3):
+        busy = subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True)
+        try:
+            without, _ = plain("cheetah", "trpo", 2, 512, 20_000)
+            command = [sys.executable, "-c", DRAW, str(tmp_path / "states.npy")]
+            drawing = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT, start_new_session=True)
+            try:
+                beside, seconds = plain("cheetah", "trpo", 2, 512, 20_000)
+            finally:
+                drawing.kill()
+                n_clips = len(drawing.communicate()[0])
+        finally:
+            busy.kill()
+            busy.wait()
+        ratios.append(beside / without)
+        print(f"{beside:.0f} steps/s beside {n_clips / seconds:.1f} clips/s, {without:.0f} without: {ratios[-1]:.2f}")
+    print(f"median ratio {statistics.median(ratios):.2f} (target 0.9)")
+    assert n_clips > 0
+    assert statistics.median(ratios) >= 0.9
