@@ -10,7 +10,10 @@ from labeling_app.personal import page_words
 from labeling_app.rights import may_enter
 
 # less room above the clips; a theme setting would do it too, and switch the dark mode off
-_STYLE = "<style>.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem; }</style>"
+_ROOM = ".stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem; }"
+# where a pass takes longer than half a second Streamlit fades what is there to a third: clips that somebody looks at
+_CLEAR = ".stApp [data-stale=true] { opacity: 1 !important; }"
+_STYLE = f"<style>{_ROOM} {_CLEAR}</style>"
 
 
 def main() -> None:

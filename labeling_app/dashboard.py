@@ -102,7 +102,7 @@ def overview(facts: Facts, say: Say) -> None:
 
 def hacking(facts: Facts, say: Say) -> None:
     """Whether the policy seems to exploit the reward's mistakes, in plain words."""
-    st.subheader(say("dashboard.hacking"))
+    st.header(say("dashboard.hacking"))
     found = facts.watch
     with st.container(key="dashboard-hacking"):
         ALERTS[found.verdict](say(f"dashboard.hacking_{found.verdict}"))
@@ -115,7 +115,7 @@ def hacking(facts: Facts, say: Say) -> None:
 
 def returns(facts: Facts, say: Say) -> None:
     """True and learned return of the last episodes, side by side: their scales differ."""
-    st.subheader(say("dashboard.returns"))
+    st.header(say("dashboard.returns"))
     shown = [("true_return", facts.true)]
     if facts.is_learned:
         shown.append(("learned_return", facts.learned))
@@ -137,7 +137,7 @@ def _return(name: str, series: Series, is_learned: bool, say: Say) -> None:
 def progress(facts: Facts, say: Say) -> None:
     """Comparisons against schedule and budget."""
     status = facts.status
-    st.subheader(say("dashboard.comparisons"))
+    st.header(say("dashboard.comparisons"))
     behind = status.scheduled - status.comparisons
     left = facts.time_left_ms
     tiles(
@@ -166,7 +166,7 @@ def progress(facts: Facts, say: Say) -> None:
 
 def fitting(facts: Facts, say: Say) -> None:
     """Loss and accuracy of each reward version."""
-    st.subheader(say("dashboard.fitting"))
+    st.header(say("dashboard.fitting"))
     if not facts.versions:
         st.info(say("dashboard.no_version"))
         return
@@ -190,7 +190,7 @@ def fitting(facts: Facts, say: Say) -> None:
 
 def calibration(facts: Facts, say: Say) -> None:
     """Whether pairs given 70 % are answered that way 7 times in 10."""
-    st.subheader(say("dashboard.calibration"))
+    st.header(say("dashboard.calibration"))
     if not facts.versions:
         st.info(say("dashboard.no_version"))
         return
@@ -213,7 +213,7 @@ def calibration(facts: Facts, say: Say) -> None:
 
 def queue(facts: Facts, say: Say) -> None:
     """Open, leased and failed work, and how old it is."""
-    st.subheader(say("dashboard.queue"))
+    st.header(say("dashboard.queue"))
     counts, clips_, waiting = facts.counts, facts.clips, facts.waiting
     tiles(
         [
@@ -241,7 +241,7 @@ def queue(facts: Facts, say: Say) -> None:
 
 def processes(facts: Facts, say: Say) -> None:
     """Heartbeats in words."""
-    st.subheader(say("dashboard.processes"))
+    st.header(say("dashboard.processes"))
     if not facts.status.roles:
         st.info(say("dashboard.no_process"))
     for role in facts.status.roles:
@@ -254,7 +254,7 @@ def processes(facts: Facts, say: Say) -> None:
 
 def clips(db: Database, run_name: str, say: Say) -> None:
     """What the agent did early in the run and what it does now, where clips were drawn and are still stored."""
-    st.subheader(say("dashboard.clips"))
+    st.header(say("dashboard.clips"))
     early, late = clips_over_the_run(db, get_run(db, run_name).id, N_CLIPS)
     if not early:
         st.info(say("dashboard.no_clips"))

@@ -11,7 +11,7 @@ from prefrl.report.agreement import Kappa, Share, even
 
 def answers(facts: Facts, say: Say) -> None:
     """Ties, can't-tells, side bias and time per answer."""
-    st.subheader(say("dashboard.answers"))
+    st.header(say("dashboard.answers"))
     if not facts.standing:
         st.info(say("dashboard.no_answers"))
         return
@@ -40,7 +40,7 @@ def answers(facts: Facts, say: Say) -> None:
 
 def agreements(facts: Facts, say: Say) -> None:
     """Agreement with each other, with oneself, with known answers and with the model."""
-    st.subheader(say("dashboard.agreement"))
+    st.header(say("dashboard.agreement"))
     if not facts.standing:
         st.info(say("dashboard.no_answers"))
         return

@@ -36,7 +36,7 @@ def page(db: Database, run_name: str, say: Say, *, editable: bool = True) -> Non
 
 def exporting(db: Database, run_name: str, say: Say) -> None:
     """Prepare a file, then offer it."""
-    st.subheader(say("transfer.export"))
+    st.header(say("transfer.export"))
     st.caption(say("transfer.export_means"))
     suffix = st.radio(
         say("transfer.format"),
@@ -81,7 +81,7 @@ def exported(db: Database, run_name: str, suffix: str) -> bytes:
 
 def importing(db: Database, run_name: str, say: Say, *, editable: bool) -> None:
     """Check a file, and only then store it."""
-    st.subheader(say("transfer.import"))
+    st.header(say("transfer.import"))
     st.caption(say("transfer.import_means"))
     if db.readonly or not editable:
         st.info(say("transfer.read_only" if db.readonly else "transfer.not_allowed"))

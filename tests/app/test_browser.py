@@ -20,6 +20,8 @@ from tests.app.screen import KINDS, ROOT, Screen, Server, check, free_port, harm
 
 pytestmark = pytest.mark.xdist_group("browser")
 LEAVES = "dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+# of what Streamlit knows to be older than the pass that is on
+PALEST = "Math.min(...[...document.querySelectorAll('[data-stale=true]')].map((e) => getComputedStyle(e).opacity))"
 
 
 def test_a_key_labels_what_is_on_the_screen(served: Any, open_page: Callable[..., Screen], capsys: Any) -> None:
@@ -266,6 +268,7 @@ def test_a_locked_database(served: Any, open_page: Callable[..., Screen]) -> Non
             codes = screen.watch(codes)
         screen.page.wait_for_timeout(4000)
         screen.shows("waiting", "2 answers wait here")
+        assert screen.page.evaluate(PALEST) == 1, "the clips are to be seen while the server is slow"
         assert screen.page.evaluate(LEAVES) is False, "who closes the tab is asked first"
     rows = wait_for_rows(desk, screen, "locked", 2)
     check(desk, rows, screen.presses())

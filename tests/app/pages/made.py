@@ -77,7 +77,7 @@ def fine(at: AppTest) -> AppTest:
 
 def texts(at: AppTest) -> str:
     """All words of a page, but those of tables."""
-    kinds = (at.title, at.subheader, at.caption, at.markdown, at.text, at.info, at.warning, at.error, at.success)
+    kinds = (at.title, at.header, at.caption, at.markdown, at.text, at.info, at.warning, at.error, at.success)
     tiles = [f"{m.label}: {m.value}" for m in at.metric]
     return "\n".join([*(str(e.value) for kind in kinds for e in kind), *tiles])
 

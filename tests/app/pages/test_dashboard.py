@@ -109,7 +109,7 @@ def test_text_of_the_database_is_never_markup(db: Database, url: str) -> None:
     full(db)
     at = show("dashboard", url)
     assert any("<script>learning</script>" in t.value for t in at.text)  # st.text shows it as it is
-    for element in (*at.caption, *at.markdown, *at.info, *at.title, *at.subheader):
+    for element in (*at.caption, *at.markdown, *at.info, *at.title, *at.header):
         assert "<script>" not in element.value
         assert "<b>" not in element.value
     assert at.caption[0].value == r"small \<b\>run\</b\> \*x\*"
@@ -151,7 +151,7 @@ def test_a_run_on_the_true_reward_asks_nobody(db: Database, url: str) -> None:
     add_metrics(db, run.id, "rollout", 100, {"true_return": 5.0})
     at = show("dashboard", url)
     assert say("dashboard.true_reward_run") in texts(at)
-    assert say("dashboard.comparisons") not in [s.value for s in at.subheader]
+    assert say("dashboard.comparisons") not in [s.value for s in at.header]
     assert metric(at, "true_return") == "5"
 
 
