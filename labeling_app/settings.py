@@ -63,19 +63,14 @@ def _of_run(db: Database, run: Run, words: Words, *, editable: bool) -> None:
 def _fields(rules: LabelConfig, words: Words, n_gold: int, *, disabled: bool) -> dict[str, object]:
     """The settings as they are typed now."""
 
-    def whole(name: str, most: int) -> int:
-        now: int = getattr(rules, name)
+    def whole(name: str, least: int, most: int, now: int) -> int:
         label, key = words(f"settings.{name}"), f"settings-{name}"
-        typed = st.number_input(label, 1, max(most, now), now, 1, key=key, disabled=disabled)
-        st.caption(words(f"settings.{name}_means"))
+        typed = st.number_input(label, least, max(most, now), now, 1, key=key, disabled=disabled)
+        st.caption(words(f"settings.{name}_means", n=n_gold))
         return typed
 
     def percent(name: str) -> float:
-        now = round(100 * getattr(rules, name))
-        label, key = words(f"settings.{name}"), f"settings-{name}"
-        picked: int = st.slider(label, 0, MAX_PERCENT, now, format="%d %%", key=key, disabled=disabled)
-        st.caption(words(f"settings.{name}_means", n=n_gold))
-        return picked / 100
+        return whole(name, 0, MAX_PERCENT, round(100 * getattr(rules, name))) / 100
 
     text = st.text_area(
         words("settings.instructions"),
@@ -87,8 +82,8 @@ def _fields(rules: LabelConfig, words: Words, n_gold: int, *, disabled: bool) ->
     st.caption(words("settings.instructions_means"))
     return {
         "instructions": text.strip(),
-        "overlap": whole("overlap", MAX_OVERLAP),
+        "overlap": whole("overlap", 1, MAX_OVERLAP, rules.overlap),
         "repeat_share": percent("repeat_share"),
         "gold_share": percent("gold_share"),
-        "prefetch": whole("prefetch", MAX_PREFETCH),
+        "prefetch": whole("prefetch", 1, MAX_PREFETCH, rules.prefetch),
     }

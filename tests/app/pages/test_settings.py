@@ -78,8 +78,8 @@ def test_the_owner_settles_the_run(db: Database) -> None:
     at = settings()
     at.text_area(key="settings-instructions").set_value(" Prefer the *higher* one. ")
     at.number_input(key="settings-overlap").set_value(2)
-    at.slider(key="settings-repeat_share").set_value(5)
-    at.slider(key="settings-gold_share").set_value(10)
+    at.number_input(key="settings-repeat_share").set_value(5)
+    at.number_input(key="settings-gold_share").set_value(10)
     at.number_input(key="settings-prefetch").set_value(4)
     save(at)
     assert words("settings.saved") in texts(at)
@@ -88,7 +88,7 @@ def test_the_owner_settles_the_run(db: Database) -> None:
     changed = {"instructions": "Prefer the *higher* one.", "overlap": 2, "repeat_share": 0.05, "gold_share": 0.1}
     assert after.config == {**before, "label": {**before["label"], **changed, "prefetch": 4}}
     assert from_dict(after.config).label.overlap == 2  # and it is a configuration that a trainer can read
-    assert settings().slider(key="settings-repeat_share").value == 5
+    assert settings().number_input(key="settings-repeat_share").value == 5
 
 
 def test_who_may_not_sees_them_and_changes_nothing(db: Database, where: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_who_may_not_sees_them_and_changes_nothing(db: Database, where: pytest.M
     at = settings()
     assert words("settings.not_allowed") in texts(at)
     (button,) = [one for one in at.button if one.label == words("settings.save")]
-    fields = [at.text_area[0], *at.number_input, *at.slider, button]
+    fields = [at.text_area[0], *at.number_input, button]
     assert all(one.disabled for one in fields)
     where.setenv(CODE_VARIABLE, "sesame")
     at = settings()
