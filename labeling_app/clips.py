@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from labeling_app.source import database, source
 from prefrl.errors import StoreError
+from prefrl.segments.video import media_type
 from prefrl.store.clips import clip_of_lease
 from prefrl.store.engine import Database
 
@@ -51,7 +52,7 @@ def clip_url(db: Database, token: str, side: str) -> str:
     if _routed:
         return f"clips/{token}/{side}"
     video = clip_of_lease(db, token, side)
-    return "" if video is None else f"data:video/mp4;base64,{base64.b64encode(video).decode()}"
+    return "" if video is None else f"data:{media_type(video)};base64,{base64.b64encode(video).decode()}"
 
 
 def serve_clip(request: Request) -> Response:
@@ -99,10 +100,10 @@ def _part(video: bytes, header: str | None) -> Response:
     except ValueError:
         return Response(status_code=416, headers={**HEADERS, "Content-Range": f"bytes */{size}"})
     if wanted is None:
-        return Response(video, headers=HEADERS, media_type="video/mp4")
+        return Response(video, headers=HEADERS, media_type=media_type(video))
     first, last = wanted
     headers = {**HEADERS, "Content-Range": f"bytes {first}-{last}/{size}"}
-    return Response(video[first : last + 1], 206, headers, "video/mp4")
+    return Response(video[first : last + 1], 206, headers, media_type(video))
 
 
 def _refusal(status: int, words: str) -> Response:

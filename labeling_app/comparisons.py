@@ -14,10 +14,12 @@ from labeling_app.annotator import MAX_LENGTH, clean_name
 from labeling_app.shown import Say
 from prefrl.errors import PrefrlError
 from prefrl.report.markup import moment
+from prefrl.segments.video import media_type
 from prefrl.store.browse import SORTS, Entry, Filter, annotators, comparisons_page, history
 from prefrl.store.clips import clip_states, load_clip
 from prefrl.store.comparisons import supersede
 from prefrl.store.engine import Database
+from prefrl.store.folder import clip_names, is_clips
 from prefrl.store.gold import gold_questions, mark_gold, unmark_gold
 from prefrl.store.runs import Run, get_run
 from prefrl.types import Comparison, Preference
@@ -125,12 +127,15 @@ def details(db: Database, run: Run, entry: Entry, say: Say) -> None:
     one = entry.comparison
     sides = (one.segment_1, one.segment_2) if one.shown_left == 1 else (one.segment_2, one.segment_1)
     states = clip_states(db, sides)
+    files = clip_names(db, run.id) if is_clips(run) else {}
     for column, side, id_ in zip(st.columns(2), ("left", "right"), sides, strict=True):
         with column:
             st.caption(say(f"comparisons.clip_{side}"))
+            if id_ in files:
+                st.text(files[id_])  # text, not Markdown: it is a file's
             video = load_clip(db, id_)
             if video is not None:
-                st.video(video, loop=True, muted=True, width=CLIP_WIDTH)
+                st.video(video, format=media_type(video), loop=True, muted=True, width=CLIP_WIDTH)
             elif id_ not in states:
                 st.info(say("comparisons.clip_pruned"))
             elif states[id_].state == "failed":

@@ -11,6 +11,7 @@ import numpy as np
 import streamlit as st
 
 from labeling_app import dashboard_charts as charts
+from labeling_app import dashboard_folder as folder
 from labeling_app import dashboard_people as people
 from labeling_app.dashboard_facts import Facts, Known, read_dashboard
 from labeling_app.shown import NONE, Say, duration, number, plain, tiles
@@ -20,6 +21,7 @@ from prefrl.report.watch import Trend, Verdict
 from prefrl.store.browse import clips_over_the_run, segment_steps
 from prefrl.store.clips import load_clip
 from prefrl.store.engine import Database
+from prefrl.store.folder import is_clips
 from prefrl.store.runs import get_run
 
 EVERY_S = 5.0
@@ -59,6 +61,8 @@ def page(db: Database, run_name: str, say: Say) -> None:
 
     numbers()
     try:
+        if is_clips(get_run(db, run_name)):
+            return  # nothing in it learns, so that there is nothing early and late
         clips(db, run_name, say)  # apart from the numbers: a video that plays is not to start again
     except PrefrlError:
         st.caption(say("dashboard.clips_unreachable"))
@@ -66,6 +70,12 @@ def page(db: Database, run_name: str, say: Say) -> None:
 
 def sections(facts: Facts, say: Say) -> None:
     """Everything that refreshes, from what matters most."""
+    if facts.is_clips:
+        folder.progress(facts, say)
+        folder.ranks(facts, say)
+        people.answers(facts, say)
+        people.agreements(facts, say)
+        return
     overview(facts, say)
     if facts.is_learned:
         hacking(facts, say)

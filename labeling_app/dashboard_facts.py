@@ -10,6 +10,7 @@ from prefrl.config import RunConfig, from_dict
 from prefrl.report import agreement, tempo
 from prefrl.report.agreement import Kappa, Share
 from prefrl.report.facts import Series, series, version_series
+from prefrl.report.ranking import Ranked, ranking
 from prefrl.report.tempo import Times
 from prefrl.report.watch import Watch, watch
 from prefrl.reward_model.calibration import Calibration, agreed_from_metrics, from_metrics
@@ -18,6 +19,7 @@ from prefrl.store.browse import Waiting, database_now_ms, expected_answers, wait
 from prefrl.store.clips import clip_counts
 from prefrl.store.comparisons import active, tail
 from prefrl.store.engine import Database
+from prefrl.store.folder import clip_names, is_clips
 from prefrl.store.metrics import Metric, read_metrics
 from prefrl.store.queue import counts
 from prefrl.store.rewards import reward_versions
@@ -69,6 +71,7 @@ class Facts:
     Attributes:
         standing: Comparisons that are neither superseded nor withdrawn.
         n_replaced: Rows that are.
+        ranking: Of a folder of videos, the best clip first.
         per_hour: Answers of the last hour, scaled to an hour; None before the first.
     """
 
@@ -85,6 +88,12 @@ class Facts:
     now_ms: int
     people: People
     per_hour: float | None
+    ranking: tuple[Ranked, ...] = ()
+
+    @property
+    def is_clips(self) -> bool:
+        """Whether the run is a folder of videos: nothing is trained."""
+        return self.status.is_clips
 
     @property
     def is_learned(self) -> bool:
@@ -161,6 +170,7 @@ def read_dashboard(db: Database, run_name: str, known: Known | None = None) -> F
         now_ms=now,
         people=known.people,
         per_hour=tempo.per_hour(standing, now),
+        ranking=tuple(ranking(standing, clip_names(db, run.id))) if is_clips(run) else (),
     )
 
 

@@ -34,7 +34,10 @@ def answers(facts: Facts, say: Say) -> None:
         ],
         n_columns=3,
     )
-    st.dataframe(_table(facts.people.each, say), hide_index=True, width="stretch")
+    table = _table(facts.people.each, say)
+    if facts.is_clips:
+        del table[say("dashboard.model")]
+    st.dataframe(table, hide_index=True, width="stretch")
     st.caption(say("dashboard.people_means"))
 
 
@@ -54,7 +57,7 @@ def agreements(facts: Facts, say: Say) -> None:
             ),
             (say("dashboard.consistent"), percent(one.consistent), say("dashboard.consistent_means")),
             (say("dashboard.gold"), percent(one.gold), say("dashboard.gold_means")),
-            (say("dashboard.model"), percent(one.model), say("dashboard.model_means")),
+            *([] if facts.is_clips else [(say("dashboard.model"), percent(one.model), say("dashboard.model_means"))]),
         ],
         n_columns=4,
     )

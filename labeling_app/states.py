@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from labeling_app.session import Held
 from prefrl.store.clips import last_failure
 from prefrl.store.engine import Database
+from prefrl.store.folder import is_clips
 from prefrl.store.queue import Reason, why_empty
 from prefrl.store.runs import Run
 from prefrl.store.workers import STALE_MS, Worker, workers
@@ -28,6 +29,7 @@ class PageState(enum.StrEnum):
     CLIPS_FAILED = "clips_failed"
     LEASED_BY_OTHERS = "leased_by_others"
     ALL_ANSWERED = "all_answered"
+    ALL_COMPARED = "all_compared"  # a folder of clips: nothing is trained, and no new pair comes by itself
     ALL_SKIPPED = "all_skipped"
     BUDGET_REACHED = "budget_reached"
     RUN_STOPPED = "run_stopped"
@@ -97,6 +99,10 @@ def _waiting(db: Database, run: Run, annotator: str, roles: list[Worker]) -> Sit
             return Situation(PageState.CLIPS_FAILED, age, n=queue.n_clips_failed, reason=reason)
         case Reason.AVAILABLE | Reason.HELD_BY_YOU:
             return Situation(PageState.COMING, age)
+    if is_clips(run):
+        if queue.n_skipped_by_you:
+            return Situation(PageState.ALL_SKIPPED, None, queue.wait_ms, queue.n_skipped_by_you)
+        return Situation(PageState.ALL_COMPARED)
     if not any(map(_alive, roles)):
         return Situation(PageState.NO_TRAINER, age)
     if queue.reason is Reason.NOTHING_PROPOSED:

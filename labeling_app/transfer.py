@@ -11,10 +11,11 @@ import streamlit as st
 from labeling_app.shown import Say
 from prefrl.errors import DataError, PrefrlError
 from prefrl.store.engine import Database
+from prefrl.store.folder import is_clips
+from prefrl.store.runs import get_run
 from prefrl.transfer import export_comparisons, import_comparisons
 from prefrl.transfer.columns import FORMATS
 from prefrl.transfer.labels import ENCODINGS
-from prefrl.transfer.spreadsheet import comparisons_csv
 
 EXPORTS = {".csv": "text/csv", ".jsonl": "application/x-ndjson", ".parquet": "application/vnd.apache.parquet"}
 
@@ -37,7 +38,8 @@ def page(db: Database, run_name: str, say: Say, *, editable: bool = True) -> Non
 def exporting(db: Database, run_name: str, say: Say) -> None:
     """Prepare a file, then offer it."""
     st.header(say("transfer.export"))
-    st.caption(say("transfer.export_means"))
+    of_clips = is_clips(get_run(db, run_name))
+    st.caption(say("transfer.clips_export_means" if of_clips else "transfer.export_means"))
     suffix = st.radio(
         say("transfer.format"),
         list(EXPORTS),
@@ -71,8 +73,6 @@ def exported(db: Database, run_name: str, suffix: str) -> bytes:
         DataError: A stored value cannot be written; the message says which.
         StoreError: There is no such run.
     """
-    if suffix == ".csv":
-        return comparisons_csv(db, run_name)
     with tempfile.TemporaryDirectory(prefix="prefrl-export-") as folder:
         file = Path(folder) / f"comparisons{suffix}"
         export_comparisons(db, run_name, file)
@@ -85,6 +85,9 @@ def importing(db: Database, run_name: str, say: Say, *, editable: bool) -> None:
     st.caption(say("transfer.import_means"))
     if db.readonly or not editable:
         st.info(say("transfer.read_only" if db.readonly else "transfer.not_allowed"))
+        return
+    if is_clips(get_run(db, run_name)):
+        st.info(say("transfer.clips_run"))
         return
     upload = st.file_uploader(say("transfer.file"), type=[s[1:] for s in FORMATS], key="transfer-file")
     labels = st.selectbox(

@@ -75,8 +75,11 @@ def build_parser() -> argparse.ArgumentParser:
     worker.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     worker.add_argument("--log-dir", help="folder for TensorBoard files")
 
-    label = _verb(verbs, "label", "open the page on which people compare the clips of a run", _label)
-    label.add_argument("name")
+    label = _verb(verbs, "label", "open the page on which people compare the clips of a run, or of a folder", _label)
+    label.add_argument("name", nargs="?", help="a run; or else --clips")
+    label.add_argument("--clips", type=Path, metavar="FOLDER", help="compare the videos in FOLDER; nothing is trained")
+    label.add_argument("--name", dest="called", help="with --clips: name of the run (default: the folder's)")
+    label.add_argument("--labels", type=whole, help="with --clips: comparisons wanted (default: about 10 a clip)")
     label.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     _add_page_flags(label)
 
@@ -104,7 +107,7 @@ def _add_result_verbs(verbs: Any) -> None:
 
     export = _verb(verbs, "export", "comparisons with their segments to a file", _export)
     export.add_argument("name")
-    export.add_argument("file", type=Path, help="ends in .parquet or .jsonl")
+    export.add_argument("file", type=Path, help="ends in .parquet, .jsonl, or .csv (without the segments)")
 
     imports = _verb(verbs, "import", "comparisons with their segments from a file, all or nothing", _import)
     imports.add_argument("name")
@@ -252,21 +255,33 @@ def _worker(args: argparse.Namespace) -> int:
 
 
 def _label(args: argparse.Namespace) -> int:
-    from prefrl.run.people import PageOptions, can_show, check_labeling, serve_page
+    from prefrl.run.people import PageOptions, can_show, check_labeling, check_what, serve_page
 
+    check_what(args.name, args.clips, called=args.called, labels=args.labels)
+    name = args.name
+    if args.clips is not None:
+        from prefrl.run.folder import open_folder
+
+        _page(args)
+        tell = functools.partial(print, "prefrl:", file=sys.stderr)
+        name = open_folder(args.db, args.clips, args.called, args.labels, tell=tell).name
     db = _open(args, readonly=True)
     try:
-        hint = check_labeling(db, args.name)
+        hint = check_labeling(db, name)
+        if args.clips is not None:
+            at = typed(name, args.db, db.url)
+            print(f"The result, at any time:\n  prefrl status {at}\n  prefrl export {at} FILE.csv", flush=True)
     finally:
         db.close()
     if hint and args.parent is None:
         print(f"prefrl: {hint}", file=sys.stderr)
     browser = not args.no_browser and (args.parent is not None or can_show())
-    serve_page(args.db, args.name, PageOptions(args.host, args.port, browser), args.parent)
+    serve_page(args.db, name, PageOptions(args.host, args.port, browser), args.parent)
     return 0
 
 
 def _status(args: argparse.Namespace) -> int:
+    from prefrl.report.ranking import read_ranking
     from prefrl.run.status import list_statuses, read_status
 
     db = _open(args, readonly=True)
@@ -278,21 +293,23 @@ def _status(args: argparse.Namespace) -> int:
             else:
                 from prefrl.run.view import line, silence
 
-                rows = [f"{s.run} ({s.state}): {line(s, 0.0)}" for s in statuses]
+                rows = [f"{s.run} ({'clips' if s.is_clips else s.state}): {line(s, 0.0)}" for s in statuses]
                 rows += filter(None, (silence(s, typed(s.run, args.db, db.url)) for s in statuses))
                 print("\n".join(rows) or "no runs yet")
             return 0
         status = read_status(db, args.name)
+        ranked = read_ranking(db, args.name) if status.is_clips else []
     finally:
         db.close()
     if args.json:
-        print(json.dumps(status.to_dict(), indent=2))
+        more = {"ranking": [one.to_dict() for one in ranked]} if status.is_clips else {}
+        print(json.dumps(status.to_dict() | more, indent=2))
     else:
         from rich.console import Console
 
-        from prefrl.run.view import silence, table
+        from prefrl.run.view import ranks, silence, table
 
-        Console().print(table(status, 0.0))
+        Console().print(table(status, 0.0), *([ranks(ranked)] if ranked else []))
         if hint := silence(status, typed(status.run, args.db, db.url)):
             print(hint)
     return 0
@@ -301,12 +318,14 @@ def _status(args: argparse.Namespace) -> int:
 def _eval(args: argparse.Namespace) -> int:
     from prefrl.evaluate import describe, evaluate
     from prefrl.store.checkpoints import list_checkpoints
+    from prefrl.store.folder import refuse_clips
     from prefrl.store.runs import get_run
 
     db = _open(args, readonly=True)
     try:
         if args.list:
-            for stored in list_checkpoints(db, get_run(db, args.name).id):
+            refuse_clips(run := get_run(db, args.name), "evaluate")
+            for stored in list_checkpoints(db, run.id):
                 print(f"{stored.id:6d}  {stored.env_steps:10,} steps  sha256 {stored.sha256[:12]}")
             return 0
         result = evaluate(db, args.name, args.checkpoint, args.episodes, deterministic=not args.stochastic)

@@ -14,6 +14,7 @@ from prefrl.errors import ConfigError, StoreError
 from prefrl.seeding import Stream, seed_for
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
 from prefrl.store.engine import Database
+from prefrl.store.folder import refuse_clips
 from prefrl.store.runs import Run, get_run
 from prefrl.types import Checkpoint
 
@@ -87,12 +88,13 @@ def evaluate(
         deterministic: The most likely action, or sampled ones.
 
     Raises:
-        ConfigError: Fewer than one episode, or a task that has no true reward.
+        ConfigError: Fewer than one episode, a task that has no true reward, or a run that trains nothing.
         StoreError: No such run or checkpoint.
     """
     if episodes < 1:
         raise ConfigError(f"--episodes must be at least 1, not {episodes}")
     run = get_run(db, run_name)
+    refuse_clips(run, "evaluate")
     config = from_dict(run.config)
     if not has_true_reward(config.env.id):
         raise ConfigError(

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from prefrl.config import RunConfig, from_dict
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import PrefrlError
+from prefrl.report.ranking import Ranked, ranking
 from prefrl.reward_model.schedule import n_scheduled
 from prefrl.rollout.pace import learning_starts
 from prefrl.run.status import Status, read_status
 from prefrl.store.checkpoints import list_checkpoints
 from prefrl.store.comparisons import active, tail
 from prefrl.store.engine import Database
+from prefrl.store.folder import clip_names, is_clips
 from prefrl.store.metrics import Event, Metric, events, read_metrics
 from prefrl.store.rewards import reward_versions
 from prefrl.store.runs import Run, get_run
@@ -51,6 +53,7 @@ class Facts:
         n_replaced: Rows that were superseded or withdrawn.
         quality: What the reward versions with weights say about segments; None where there are none.
         quality_problem: Why ``quality`` could not be computed, or an empty string.
+        ranking: Of a folder of videos, the best clip first.
     """
 
     run: Run
@@ -64,6 +67,7 @@ class Facts:
     events: tuple[Event, ...]
     quality: Quality | None
     quality_problem: str
+    ranking: tuple[Ranked, ...] = ()
 
     @property
     def learned(self) -> bool:
@@ -94,7 +98,7 @@ def read_facts(db: Database, run_name: str) -> Facts:
     rows = tail(db, run.id)
     standing = active(rows)
     quality, problem = None, ""
-    if config.reward.source == "learned":
+    if config.reward.source == "learned" and not is_clips(run):
         try:
             quality = measure(db, run, config, rows)
         except PrefrlError as error:  # a net of the user's that is not installed here, damaged weights
@@ -111,6 +115,7 @@ def read_facts(db: Database, run_name: str) -> Facts:
         events=tuple(events(db, run.id, limit=N_EVENTS)),
         quality=quality,
         quality_problem=problem,
+        ranking=tuple(ranking(standing, clip_names(db, run.id))) if is_clips(run) else (),
     )
 
 

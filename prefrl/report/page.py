@@ -5,13 +5,25 @@ from __future__ import annotations
 from prefrl import __version__
 from prefrl.report.facts import Facts
 from prefrl.report.markup import escape, moment, number
-from prefrl.report.sections import agreement, answering, calibrated, fitting, machinery, overview, performance
+from prefrl.report.sections import (
+    agreement,
+    answering,
+    calibrated,
+    compared,
+    fitting,
+    machinery,
+    overview,
+    performance,
+)
 from prefrl.report.style import CSS
+from prefrl.store.folder import folder_of
 
 
 def render(facts: Facts) -> str:
     """The whole page."""
     status = facts.status
+    if status.is_clips:
+        return _page(facts, f"A folder of clips, {escape(folder_of(facts.run))}; nothing is trained.", compared(facts))
     parts = [overview(facts), performance(facts)]
     if facts.learned:
         parts += [agreement(facts), calibrated(facts), answering(facts), fitting(facts)]
@@ -22,6 +34,15 @@ def render(facts: Facts) -> str:
             "that runs on comparisons are measured against.</p></section>"
         )
     parts.append(machinery(facts))
+    lead = (
+        f"{escape(status.task)}, {escape(status.learner)}, seed {status.seed}; {escape(status.state)} after "
+        f"{number(status.env_steps)} of {number(status.total_steps)} agent steps."
+    )
+    return _page(facts, lead, "\n".join(parts))
+
+
+def _page(facts: Facts, lead: str, content: str) -> str:
+    status = facts.status
     title = escape(f"{status.run}: {status.task}")
     return (
         "<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
@@ -29,9 +50,8 @@ def render(facts: Facts) -> str:
         "<meta name='color-scheme' content='light dark'>\n"
         f"<title>{title}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(status.run)}</h1>\n"
-        f"<p class='lead'>{escape(status.task)}, {escape(status.learner)}, seed {status.seed}; "
-        f"{escape(status.state)} after {number(status.env_steps)} of {number(status.total_steps)} agent steps.</p>\n"
-        + "\n".join(parts)
+        f"<p class='lead'>{lead}</p>\n"
+        + content
         + f"\n<footer>prefrl {escape(__version__)}; run created {moment(facts.run.created_ms)}</footer>\n"
         "</main>\n</body>\n</html>\n"
     )

@@ -180,12 +180,18 @@ def answering(facts: Facts) -> str:
         "Answers that count for the budget, at the agent steps at which they were asked: under the dashed line the "
         "annotators are behind, and the policy learns from fewer comparisons than planned.",
     )
+    return section("Comparisons", chart, answered(facts))
+
+
+def answered(facts: Facts) -> str:
+    """How each annotator answered."""
     if not facts.comparisons:
-        return section("Comparisons", chart, missing("Answers", "Nobody has answered a query yet."))
+        return missing("Answers", "Nobody has answered a query yet.")
     total = answers("all", list(facts.comparisons))
     named = answers_by_annotator(facts.comparisons)
     rows = [_answer_row(a) for a in ([total, *named] if len(named) > 1 else named)]
     n_late = sum(c.late for c in facts.comparisons)
+    used = "are used" if facts.status.is_clips else "train"
     bias = "No answer on this page was shown left and right, so that side bias cannot be measured."
     if total.on_left + total.on_right:
         low, high = wilson(total.on_left, total.on_left + total.on_right)
@@ -194,13 +200,32 @@ def answering(facts: Facts) -> str:
             f"Of the decided answers {percent(total.on_left / (total.on_left + total.on_right))} went to the left "
             f"side; the 95 % interval is {percent(low)} to {percent(high)}, {even}."
         )
-    numbers = (
+    return (
         "<figure><h3>Answers</h3>"
         + table(("annotator", *(p.value for p in SHOWN), "left share (95 %)"), rows)
-        + f"<figcaption>{bias} Replaced or taken back: {facts.n_replaced:,}. Late, which train but do not count "
-        f"for the budget: {n_late:,}.</figcaption></figure>"
+        + f"<figcaption>{bias} Replaced or taken back: {facts.n_replaced:,}. Late, which {used} but do not "
+        f"count for the budget: {n_late:,}.</figcaption></figure>"
     )
-    return section("Comparisons", chart, numbers)
+
+
+def compared(facts: Facts) -> str:
+    """Which clips of a folder are preferred."""
+    status = facts.status
+    values = tiles(
+        [
+            ("clips", f"{status.clips['ready']:,}"),
+            ("comparisons", f"{status.comparisons:,} of {status.budget:,}"),
+            ("pairs that wait", f"{status.open_queries:,}"),
+        ]
+    )
+    head = ("rank", "clip", "beats an average clip (95 %)", "won", "tied", "lost")
+    rows = [(i, one.name, one.words, one.won, one.tied, one.lost) for i, one in enumerate(facts.ranking, start=1)]
+    reading = (
+        "How likely a clip is to be preferred to an average one of these, by the model of Bradley and Terry; a tie is "
+        "half a win for each. Clips whose intervals overlap widely cannot be told apart yet."
+    )
+    listed = _listing("Ranking", head, rows, reading, "Nobody has compared any yet.")
+    return values + section("Which clips are preferred", listed) + section("Comparisons", answered(facts))
 
 
 def _answer_row(one: Answers) -> tuple[object, ...]:

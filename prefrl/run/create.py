@@ -20,6 +20,7 @@ from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import least_steps, rollout_size
 from prefrl.run.status import live_roles
 from prefrl.store.engine import Database
+from prefrl.store.folder import CLIPS, refuse_clips
 from prefrl.store.metrics import add_event, events
 from prefrl.store.runs import Run, create_run, update_config
 from prefrl.store.workers import STALE_MS
@@ -44,6 +45,8 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         ConfigError: A setting cannot work for this environment.
         EnvError: The environment is unknown or unsuitable.
     """
+    if config.env.id == CLIPS:
+        raise ConfigError(f"env.id {CLIPS!r} means a folder of videos: `prefrl label --clips FOLDER` compares them")
     custom = bool(config.policy.kwargs)  # before the task adds its own
     config = resolve(config)
     check_steps(config)
@@ -199,8 +202,9 @@ def check_resume(db: Database, run: Run, mode: str, steps: int | None = None) ->
     """Refuse to start a run that is running, or done and not to be given a new total of ``steps``.
 
     Raises:
-        ConfigError: Says which process is alive, or how to go on beyond the end.
+        ConfigError: Says which process is alive, or how to go on beyond the end; or that nothing is trained at all.
     """
+    refuse_clips(run, "resume")
     check_start(mode, from_dict(run.config))
     alive = live_roles(db, run)
     if alive:

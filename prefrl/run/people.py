@@ -19,6 +19,7 @@ from pathlib import Path
 from prefrl.config import from_dict
 from prefrl.errors import ConfigError
 from prefrl.store.engine import Database
+from prefrl.store.folder import is_clips
 from prefrl.store.runs import get_run
 from prefrl.store.workers import present_roles
 
@@ -79,6 +80,25 @@ def can_show() -> bool:
     return sys.stdout.isatty() and bool(screen)
 
 
+def check_what(name: str | None, folder: Path | None, *, called: str | None, labels: int | None) -> None:
+    """Refuse `prefrl label` without a run or a folder, with both, or with a flag that is about a folder only.
+
+    Raises:
+        ConfigError: Says what to type.
+    """
+    usage = "`prefrl label NAME` shows a run, `prefrl label --clips FOLDER` the videos of a folder"
+    if name is None and folder is None:
+        raise ConfigError(f"neither a run nor a folder was given: {usage}")
+    if name is not None and folder is not None:
+        raise ConfigError(f"both the run {name!r} and --clips {folder} were given: {usage} (--name names its run)")
+    for flag, value in (("--name", called), ("--labels", labels)):
+        if folder is None and value is not None:
+            more = f"; `prefrl resume {name} --labels {labels}` for a run that trains" if flag == "--labels" else ""
+            raise ConfigError(
+                f"{flag} {value} is for the videos of a folder: add --clips FOLDER in place of {name}{more}"
+            )
+
+
 def check_labeling(db: Database, run_name: str) -> str:
     """Whether people can compare clips of a run; a hint for them, or an empty string.
 
@@ -87,6 +107,8 @@ def check_labeling(db: Database, run_name: str) -> str:
         StoreError: There is no such run.
     """
     run = get_run(db, run_name)
+    if is_clips(run):
+        return ""
     if from_dict(run.config).reward.source == "true":
         raise ConfigError(f"run {run_name!r} learns from the true reward (reward.source true): nothing is compared")
     if "renderer" in present_roles(db, run.id):

@@ -14,6 +14,7 @@ from prefrl.rollout.pace import learning_starts
 from prefrl.store.clips import clip_counts
 from prefrl.store.comparisons import n_counted
 from prefrl.store.engine import Database
+from prefrl.store.folder import CLIPS, is_clips
 from prefrl.store.metrics import events, latest_metrics
 from prefrl.store.queue import counts
 from prefrl.store.rewards import newest_version
@@ -50,6 +51,7 @@ class Status:
     """A run at one moment; ``to_dict`` is what ``prefrl status --json`` prints.
 
     Attributes:
+        learner: Empty for a folder of videos, as its steps are 0: nothing is trained.
         clips: Where people compare, how many clips are in each state; empty elsewhere.
     """
 
@@ -69,6 +71,11 @@ class Status:
     clips: dict[str, int]
     roles: tuple[RoleStatus, ...]
     events: tuple[str, ...]
+
+    @property
+    def is_clips(self) -> bool:
+        """Whether the run is a folder of videos: nothing is trained."""
+        return self.task == CLIPS
 
     @property
     def silent_ms(self) -> int | None:
@@ -91,14 +98,15 @@ def read_status(db: Database, name: str, n_events: int = 5) -> Status:
     run = get_run(db, name)
     config = from_dict(run.config)
     steps = max((w.env_steps or 0 for w in workers(db, run.id)), default=0)
-    start, total = learning_starts(config), config.policy.steps
+    clips = is_clips(run)
+    start, total = (0, 0) if clips else (learning_starts(config), config.policy.steps)
     learned = config.reward.source == "learned"
     state = counts(db, run.id)
     return Status(
         run=run.name,
         state=run.state,
         task=config.env.id,
-        learner=config.policy.learner,
+        learner="" if clips else config.policy.learner,
         seed=config.seed,
         env_steps=steps,
         total_steps=total,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prefrl.report.markup import duration
+from prefrl.report.ranking import Ranked
 from prefrl.run.status import Status
 
 PLAIN_EVERY_S = 10.0
@@ -56,6 +58,8 @@ class View:
 
 def line(status: Status, speed: float) -> str:
     """One line for logs."""
+    if status.is_clips:
+        return of_budget(status)
     metrics = status.metrics
     parts = [
         of_total(status),
@@ -101,6 +105,8 @@ _METRICS = (
 
 def table(status: Status, speed: float) -> RenderableType:
     """The whole picture for a terminal."""
+    if status.is_clips:
+        return _clips(status)
     left = (status.total_steps - status.env_steps) / speed if speed > 0 else 0.0
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
@@ -129,3 +135,22 @@ def table(status: Status, speed: float) -> RenderableType:
         grid.add_row(role.role, f"{role.sign}, {duration(role.age_ms)} ago", Text(role.state, overflow="ellipsis"))
     title = Text(f"{status.run}: {status.task}, {status.learner}, seed {status.seed} ({status.state})", style="bold")
     return Group(title, grid, *(Text(e) for e in status.events))
+
+
+def _clips(status: Status) -> RenderableType:
+    """A folder of videos, of which people compare pairs."""
+    grid = Table.grid(padding=(0, 2))
+    bar = ProgressBar(max(1, status.budget), status.comparisons, width=24)
+    grid.add_row("comparisons", of_budget(status).removesuffix(" comparisons"), bar)
+    grid.add_row("pairs that wait", str(status.open_queries))
+    return Group(Text(f"{status.run}: a folder of clips", style="bold"), grid)
+
+
+def ranks(ranked: Sequence[Ranked]) -> RenderableType:
+    """The clips from the best to the worst; names are the files', never markup."""
+    grid = Table(box=None, padding=(0, 2), pad_edge=False)
+    for title in ("", "clip", "beats an average clip (95 %)", "won", "tied", "lost"):
+        grid.add_column(title, justify="left" if title == "clip" else "right", overflow="fold")
+    for place, one in enumerate(ranked, start=1):
+        grid.add_row(str(place), Text(one.name), one.words, str(one.won), str(one.tied), str(one.lost))
+    return grid

@@ -15,6 +15,7 @@ from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.lockstep import Role
 from prefrl.run.settle import settle
 from prefrl.store.engine import Database
+from prefrl.store.folder import refuse_clips
 from prefrl.store.queue import counts, still_answering
 from prefrl.store.runs import Run, get_run, set_run_state
 from prefrl.store.workers import present_roles
@@ -125,6 +126,7 @@ def work(
     db = Database.open(url)
     try:
         run = get_run(db, run_name)
+        refuse_clips(run, "work on")
         config = from_dict(run.config)
         if role == "oracle" and config.label.oracle == "none":
             raise ConfigError(f"run {run_name!r} has people as annotators (label.oracle none); it has no oracle role")

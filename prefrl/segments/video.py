@@ -21,8 +21,10 @@ MAX_FPS = 1000
 # no B-frames: the first picture is at time 0 and the last one is complete, so that a loop closes without a jump
 _X264 = {"preset": "veryfast", "crf": "23", "bf": "0"}
 # containers that are looked into; others could name further files or addresses to be opened
-_CONTAINERS = "mov,matroska,webm,avi,gif"
+# a file that was trimmed without being encoded anew keeps pictures that it does not show: they are no damage
+_READING = {"format_whitelist": "mov,matroska,webm,avi,gif", "ignore_editlist": "1"}
 _BT709, _LIMITED_RANGE = 1, 1
+_EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"  # how a webm and its one large part begin
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class VideoInfo:
         n_frames: Pictures that can be decoded.
         fps: Pictures a second; 0 where the video does not say.
         faststart: Whether it is an mp4 whose index comes before its pictures, so that it plays while it loads.
+        container: ``mp4`` or ``webm``, else FFmpeg's name of it, such as ``mov``, ``matroska`` or ``avi``.
     """
 
     codec: str
@@ -46,6 +49,12 @@ class VideoInfo:
     n_frames: int
     fps: float
     faststart: bool
+    container: str = "mp4"
+
+
+def media_type(video: bytes) -> str:
+    """What a clip that browsers play is called where it is sent: ``video/mp4`` or ``video/webm``."""
+    return "video/webm" if video.startswith(_EBML) else "video/mp4"
 
 
 def encode_clip(frames: Sequence[NDArray[np.uint8]], fps: float, *, pause_s: float = 0.4) -> bytes:
@@ -106,13 +115,16 @@ def probe_video(data: bytes) -> VideoInfo:
     if not data:
         raise DataError("a video of 0 bytes: draw the clip again")
     try:
-        with av.open(io.BytesIO(data), "r", options={"format_whitelist": _CONTAINERS}) as container:
+        with av.open(io.BytesIO(data), "r", options=_READING) as container:
             stream = container.streams.video[0]
             if stream.codec_context is None:  # PyAV before 18.1 crashes at decoding it
                 raise DataError(f"{len(data)} bytes hold pictures of a kind that is not known")
-            n_frames = sum(1 for _ in container.decode(stream))
+            n_frames = n_damaged = 0
+            for frame in container.decode(stream):
+                n_frames += 1
+                n_damaged += frame.is_corrupt
             n_promised, average = stream.frames, stream.average_rate
-            context, is_mp4 = stream.codec_context, "mp4" in container.format.name.split(",")
+            context, names = stream.codec_context, container.format.name.split(",")
             codec, pixel_format = context.codec.canonical_name, context.pix_fmt or "unknown"
             width, height = context.width, context.height
     except IndexError as error:
@@ -121,9 +133,14 @@ def probe_video(data: bytes) -> VideoInfo:
         raise DataError(f"{len(data)} bytes are not a video that can be decoded: {_reason(error)}") from error
     if n_frames == 0 or n_frames < n_promised:
         raise DataError(f"a video of {n_promised} pictures is cut off or damaged: {n_frames} can be decoded")
-    boxes = _boxes(data) if is_mp4 else {}
+    if n_damaged:
+        raise DataError(f"a video of {n_frames} pictures is damaged: {n_damaged} of them cannot be decoded whole")
+    boxes = _boxes(data) if "mp4" in names else {}
+    if boxes.get(b"", 0) > len(data) or _is_cut_webm(data):
+        raise DataError(f"a video is cut off after {len(data)} bytes: {n_frames} pictures can be decoded")
     faststart = b"moov" in boxes and b"mdat" in boxes and boxes[b"moov"] < boxes[b"mdat"]
-    return VideoInfo(codec, pixel_format, width, height, n_frames, float(average or 0), faststart)
+    rate = float(average or 0)
+    return VideoInfo(codec, pixel_format, width, height, n_frames, rate, faststart, _container(data, names))
 
 
 def why_unplayable(info: VideoInfo) -> str | None:
@@ -172,8 +189,37 @@ def _check(frames: Sequence[Any]) -> tuple[int, int]:
     return height, width
 
 
+def _container(data: bytes, names: list[str]) -> str:
+    """Of the names that FFmpeg gives a family of containers, the one that this file says it is."""
+    if "mp4" in names:
+        return "mov" if data[4:12] == b"ftypqt  " else "mp4"
+    if "webm" in names:
+        return "webm" if b"webm" in data[:64] else "matroska"
+    return names[0]
+
+
+def _is_cut_webm(data: bytes) -> bool:
+    """Whether a webm has fewer bytes than it says; FFmpeg takes its end for that of the video."""
+    if not data.startswith(_EBML):
+        return False
+    n_head, begin = _ebml_size(data, len(_EBML))
+    at = begin + (n_head or 0)
+    if data[at : at + 4] != _SEGMENT:
+        return False
+    size, begin = _ebml_size(data, at + 4)
+    return size is not None and begin + size > len(data)
+
+
+def _ebml_size(data: bytes, at: int) -> tuple[int | None, int]:
+    """A size of 1 to 8 bytes (None: not known when it was written), and where what it is about begins."""
+    n_bytes = 9 - data[at].bit_length() if at < len(data) else 1
+    bits = 7 * n_bytes
+    size = int.from_bytes(data[at : at + n_bytes]) & ((1 << bits) - 1)
+    return None if size == (1 << bits) - 1 else size, at + n_bytes
+
+
 def _boxes(data: bytes) -> dict[bytes, int]:
-    """The outermost boxes of an mp4: name -> where the first one of that name begins."""
+    """The outermost boxes of an mp4: name -> where the first one of that name begins; "" -> where its last one ends."""
     boxes: dict[bytes, int] = {}
     start = 0
     while start + 8 <= len(data):
@@ -181,5 +227,7 @@ def _boxes(data: bytes) -> dict[bytes, int]:
         if size == 1:  # then the size follows in 64 bits
             size = int.from_bytes(data[start + 8 : start + 16])
         boxes.setdefault(name, start)
-        start += size if size >= 8 else len(data)  # 0: up to the end
+        start = start + size if size >= 8 else len(data)  # 0: up to the end
+        if name in (b"moov", b"mdat", b"moof"):  # others may be rubbish behind the end
+            boxes[b""] = start
     return boxes

@@ -9,6 +9,9 @@ One row is one comparison that still stands. The same columns in both formats, `
   null), each a flat list with its ``…_shape`` and ``…_dtype``; ``env_index``, ``episode``, ``start``,
   ``env_steps``, ``source``.
 
+``.csv`` can only be exported, and holds no segments (see `prefrl.transfer.spreadsheet`). Of a folder of videos, whose
+segments have no arrays, all formats have other columns, with the names of the files (see `prefrl.transfer.clips`).
+
 Never the true reward. Equal comparisons give equal bytes.
 
 A foreign file needs only ``segment_1_obs``, ``segment_1_act``, ``segment_2_obs``, ``segment_2_act`` (nested lists,

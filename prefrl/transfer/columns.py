@@ -8,9 +8,11 @@ from typing import Any
 
 from prefrl.errors import DataError
 from prefrl.store.engine import Database
+from prefrl.store.folder import refuse_clips
 from prefrl.store.runs import get_run
 
 FORMATS = (".parquet", ".jsonl")
+EXPORTS = (*FORMATS, ".csv")  # a CSV has no segments, and cannot be imported
 BATCH = 64  # rows in memory at once; also a Parquet row group, so a constant of the format
 ARRAYS = ("obs", "act", "states")
 SEGMENT = (
@@ -55,9 +57,11 @@ def target(db: Database, run_name: str) -> Target:
 
     Raises:
         StoreError: There is no such run.
+        ConfigError: The run is a folder of videos, whose segments have no arrays.
         DataError: The run's record does not say what its segments look like.
     """
     run = get_run(db, run_name)
+    refuse_clips(run, "import into")
     try:
         env, spaces = run.config["env"], run.versions["spaces"]
         return Target(
@@ -75,14 +79,14 @@ def target(db: Database, run_name: str) -> Target:
         ) from error
 
 
-def format_of(file: Path) -> str:
-    """``.parquet`` or ``.jsonl``.
+def format_of(file: Path, formats: tuple[str, ...] = FORMATS) -> str:
+    """The ending of a file's name, which is one of ``formats``.
 
     Raises:
         DataError: The name ends in something else.
     """
     suffix = file.suffix.lower()
-    if suffix not in FORMATS:
+    if suffix not in formats:
         found = f"the format {suffix!r}" if suffix else "a file without an ending"
-        raise DataError(f"{file}: {found} is not supported (pickle and npz never are): use {' or '.join(FORMATS)}")
+        raise DataError(f"{file}: {found} is not supported (pickle and npz never are): use {' or '.join(formats)}")
     return suffix

@@ -17,8 +17,10 @@ import numpy as np
 from prefrl.errors import DataError
 from prefrl.store.comparisons import active, tail
 from prefrl.store.engine import Database
+from prefrl.store.folder import is_clips
+from prefrl.store.runs import get_run
 from prefrl.store.segments import load_segments
-from prefrl.transfer.columns import ARRAYS, BATCH, COLUMNS, SEGMENT, Target, format_of, target
+from prefrl.transfer.columns import ARRAYS, BATCH, COLUMNS, EXPORTS, SEGMENT, Target, format_of, target
 from prefrl.types import Comparison, Segment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +34,8 @@ def export_comparisons(db: Database, run_name: str, file: Path) -> int:
     Args:
         db: The database of the run.
         run_name: The run.
-        file: Ends in .parquet or .jsonl.
+        file: Ends in .parquet, .jsonl or .csv. In a CSV there are no segments, but also the rows that were
+            replaced; of a folder of videos each format has the names of the files instead of segments.
 
     Returns:
         How many comparisons.
@@ -41,7 +44,20 @@ def export_comparisons(db: Database, run_name: str, file: Path) -> int:
         DataError: The format is unknown, the file cannot be written, or a stored value is not finite.
         StoreError: There is no such run.
     """
-    write = {".parquet": _write_parquet, ".jsonl": _write_jsonl}[format_of(file)]
+    from prefrl.transfer import clips, spreadsheet  # which need the helpers below
+
+    suffix, stored = format_of(file, EXPORTS), get_run(db, run_name)
+    if is_clips(stored):
+        listed = clips.clip_rows(db, stored)
+        with replacing(file) as out:
+            clips.write_clips(out, suffix, listed)
+        return len(listed)
+    if suffix == ".csv":
+        every = tail(db, stored.id)
+        with replacing(file) as out:
+            out.write(spreadsheet.to_csv(every))
+        return len(every)
+    write = {".parquet": _write_parquet, ".jsonl": _write_jsonl}[suffix]
     run = target(db, run_name)
     rows = active(tail(db, run.run_id))
     with replacing(file) as out:

@@ -7,9 +7,6 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from prefrl.store.comparisons import tail
-from prefrl.store.engine import Database
-from prefrl.store.runs import get_run
 from prefrl.transfer.exporting import to_iso, to_json
 from prefrl.types import Comparison
 
@@ -20,19 +17,14 @@ HEADER = (
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  # full-width ones count too
 
 
-def comparisons_csv(db: Database, run_name: str) -> bytes:
-    """All comparisons of a run, also replaced ones, oldest first.
+def to_csv(rows: Iterable[Comparison]) -> bytes:
+    """Rows with their whole history as CSV.
 
     UTF-8 with a byte order mark, without which spreadsheets garble other letters; lines end as RFC 4180 says.
 
-    Raises:
-        StoreError: There is no such run.
+    Args:
+        rows: All comparisons of a run, also replaced ones, oldest first.
     """
-    return to_csv(tail(db, get_run(db, run_name).id))
-
-
-def to_csv(rows: Iterable[Comparison]) -> bytes:
-    """Rows with their whole history as CSV."""
     listed = list(rows)
     by = {row.supersedes: row.seq for row in listed if row.supersedes is not None}
     out = io.StringIO(newline="")
