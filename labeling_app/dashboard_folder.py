@@ -33,7 +33,7 @@ def progress(facts: Facts, say: Say) -> None:
 
 def ranks(facts: Facts, say: Say) -> None:
     """The clips, the best first; a dataframe shows the names of files as text, never as markup."""
-    st.subheader(say("dashboard.ranking"))
+    st.header(say("dashboard.ranking"))
     if not facts.ranking:
         st.info(say("dashboard.no_answers"))
         return
