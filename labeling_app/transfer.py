@@ -30,15 +30,22 @@ def page(db: Database, run_name: str, say: Say, *, editable: bool = True) -> Non
         editable: Whether this person may import; asked anew at every click.
     """
     st.title(say("transfer.title"))
-    exporting(db, run_name, say)
+    try:
+        of_clips = is_clips(get_run(db, run_name))
+    except PrefrlError as error:
+        st.text(str(error))
+        return
+    exporting(db, run_name, say, of_clips=of_clips)
     st.divider()
+    if of_clips:
+        st.info(say("transfer.clips_run"))
+        return
     importing(db, run_name, say, editable=editable)
 
 
-def exporting(db: Database, run_name: str, say: Say) -> None:
+def exporting(db: Database, run_name: str, say: Say, *, of_clips: bool = False) -> None:
     """Prepare a file, then offer it."""
     st.header(say("transfer.export"))
-    of_clips = is_clips(get_run(db, run_name))
     st.caption(say("transfer.clips_export_means" if of_clips else "transfer.export_means"))
     suffix = st.radio(
         say("transfer.format"),
@@ -85,9 +92,6 @@ def importing(db: Database, run_name: str, say: Say, *, editable: bool) -> None:
     st.caption(say("transfer.import_means"))
     if db.readonly or not editable:
         st.info(say("transfer.read_only" if db.readonly else "transfer.not_allowed"))
-        return
-    if is_clips(get_run(db, run_name)):
-        st.info(say("transfer.clips_run"))
         return
     upload = st.file_uploader(say("transfer.file"), type=[s[1:] for s in FORMATS], key="transfer-file")
     labels = st.selectbox(

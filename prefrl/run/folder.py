@@ -14,7 +14,7 @@ from prefrl.reward_model.schedule import budget_of
 from prefrl.run.pairs import Pair, draw_pairs, n_pairs, usual_labels
 from prefrl.seeding import Stream, rng_for
 from prefrl.segments.files import Folder, VideoFile, look
-from prefrl.store.comparisons import n_counted
+from prefrl.store.comparisons import active, n_counted, tail
 from prefrl.store.engine import Database
 from prefrl.store.folder import (
     CLIPS,
@@ -95,8 +95,8 @@ def _run_of(db: Database, found: Folder, name: str | None, labels: int | None, s
         name = free_name(db, wanted)
         if name != wanted:
             tell(f"there is another run {wanted!r} already: this one is {name!r} (--name gives another name)")
-    env = EnvConfig(id=CLIPS, kwargs={"folder": str(found.path)})
-    label = LabelConfig(budget=_budget(len(found.videos), labels), oracle="none", schedule="upfront")
+    env = EnvConfig(id=CLIPS, kwargs={"folder": str(found.path), "labels": labels})
+    label = LabelConfig(budget=_budget(len(found.videos), labels, 0), oracle="none", schedule="upfront")
     config = resolve(RunConfig(env=env, label=label, seed=seed))
     versions = {"prefrl": __version__, "av": version("av")}
     return create_run(db, name, to_dict(config), versions)
@@ -118,13 +118,15 @@ def _fill(db: Database, run: Run, found: Folder, labels: int | None, tell: Tell)
     ids = {one.digest: one.id for one in stored_clips(db, run.id)}
     here = [ids[file.digest] for file in found.videos]
     config = from_dict(run.config)
-    old = budget_of(config.label)
-    # one that was never asked for grows with the folder
-    usual = labels is None and old == usual_labels(len(before))
-    budget = _budget(len(here), None if usual else labels or old)
+    old, wanted = budget_of(config.label), labels or config.env.kwargs.get("labels")
+    n_gone = sum(
+        row.mu is not None and not row.late and not {row.segment_1, row.segment_2} <= set(here)
+        for row in active(tail(db, run.id))
+    )
+    budget = _budget(len(here), wanted, n_gone)
     if labels is not None and budget < labels:
-        tell(f"--labels {labels}: {len(here)} clips have {budget} pairs, and no pair is asked twice")
-    env = dataclasses.replace(config.env, kwargs={**config.env.kwargs, "folder": str(found.path)})
+        tell(f"--labels {labels}: {len(here)} clips have {n_pairs(len(here))} pairs, and no pair is asked twice")
+    env = dataclasses.replace(config.env, kwargs={"folder": str(found.path), "labels": wanted})
     changed = dataclasses.replace(config, env=env, label=dataclasses.replace(config.label, budget=budget))
     if changed != config:
         run = update_config(db, run.id, to_dict(changed))
@@ -154,5 +156,6 @@ def _store(db: Database, run: Run, file: VideoFile, before: dict[str, StoredClip
         tell(f"{file.name} is the clip that was {known.name}: its answers stay")
 
 
-def _budget(n: int, labels: int | None) -> int:
-    return min(labels or usual_labels(n), n_pairs(n))
+def _budget(n: int, labels: int | None, n_gone: int) -> int:
+    """Comparisons wanted of ``n`` clips, ``n_gone`` answers about others that are no longer there included."""
+    return n_gone + usual_labels(n) if labels is None else min(labels, n_gone + n_pairs(n))

@@ -136,7 +136,7 @@ segment = Table(
     metadata,
     _id(),
     _of_run(),
-    Column("digest", Text, nullable=False),  # sha256 of dtype, shape and bytes
+    Column("digest", Text, nullable=False),  # sha256 of dtype, shape and bytes; of a file of a folder of videos its own
     Column("n_steps", Integer, nullable=False),
     Column("env_index", Integer, nullable=False),
     Column("episode", BigInteger, nullable=False),
@@ -150,6 +150,7 @@ segment = Table(
     sqlite_autoincrement=True,  # ids of pruned segments never come back
 )
 
+# None for a video of a folder (source "clip:FILE", see folder.py): it has no arrays, only its clip.
 segment_data = Table(
     "segment_data",
     metadata,
