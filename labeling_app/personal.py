@@ -32,7 +32,8 @@ def authenticated() -> bool:
 def visitor() -> str | None:
     """The name that the proxy gives, else the one that was typed; None where there is none that can be one."""
     if authenticated():
-        return clean_name(st.context.headers.get(os.environ[USER_VARIABLE]))
+        given = st.context.headers.get_all(os.environ[USER_VARIABLE])
+        return clean_name(given[0]) if len(given) == 1 else None  # of two, one came from the visitor himself
     return clean_name(_kept("name"))
 
 

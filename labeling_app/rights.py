@@ -8,7 +8,7 @@ import time
 
 import streamlit as st
 
-from labeling_app.serve import ACCESS_VARIABLE, CODE_VARIABLE, is_loopback
+from labeling_app.serve import ACCESS_VARIABLE, CODE_VARIABLE, USER_VARIABLE, is_loopback
 from labeling_app.words import Words
 
 WRONG_S = 1.0  # how long a wrong code takes
@@ -27,11 +27,12 @@ def entered() -> bool:
 def may_change(words: Words) -> bool:
     """Whether this visitor may change answers and settings and import, as of this pass; asks for the code if there is.
 
-    Without a code nobody may where others can reach the page.
+    Without a code nobody may where others can reach the page, directly or through a proxy.
     """
     if not os.environ.get(CODE_VARIABLE):
+        others = os.environ.get(ACCESS_VARIABLE) or os.environ.get(USER_VARIABLE)
         # Streamlit that was started without an address listens on all of them
-        return is_loopback(str(st.get_option("server.address") or ""))
+        return not others and is_loopback(str(st.get_option("server.address") or ""))
     return _knows(CODE_VARIABLE, words, "owner")
 
 

@@ -197,7 +197,7 @@ class Labeler:
 
     def _answer(self, entry: Entry, holder: Holder) -> Comparison:
         said = Preference(entry.kind)
-        detail = self._detail(entry)
+        detail = self._detail(entry, holder)
         answer = Answer(entry.query_id, entry.token, said, holder.annotator, entry.id, entry.response_ms, detail)
         (stored,) = queue.answer(self.db, [answer])
         return stored
@@ -221,14 +221,16 @@ class Labeler:
                     holder.annotator,
                     entry.id,
                     response_ms=entry.response_ms,
-                    detail=self._detail(entry),
+                    detail=self._detail(entry, holder),
                 )
             except DataError:  # another tab was faster: look again
                 continue
         return None
 
-    def _detail(self, entry: Entry) -> dict[str, Any]:
-        return {**self.detail, **entry.view}
+    def _detail(self, entry: Entry, holder: Holder) -> dict[str, Any]:
+        # who is logged in says nothing about an answer to somebody else's lease
+        own = holder.annotator == self.annotator
+        return {**self.detail, "authenticated": own and bool(self.detail.get("authenticated")), **entry.view}
 
     def _undo(self, entry: Entry, holder: Holder) -> str:
         if history.by_uuid(self.db, entry.id) is not None:

@@ -172,7 +172,7 @@ def _run(args: argparse.Namespace) -> int:
     config, versions = prepare(config)
     db = Database.create(args.db)
     try:
-        name = args.name or free_name(db, f"{config.env.id.replace('/', '-')}-{config.seed}")
+        name = args.name or free_name(db, f"{config.env.id.replace('/', '-').replace(':', '-')}-{config.seed}")
         run = new_run(db, name, config, versions)
         if args.create_only:
             at = typed(name, args.db, db.url)

@@ -212,7 +212,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "label.tau": (0, _INF),
     "label.max_lag": (0, _INF),
     "label.ahead": (0, _INF),
-    "label.overlap": (1, _INF),
+    "label.overlap": (1, 20),
     "label.repeat_share": (0, 0.5),
     "label.gold_share": (0, 0.5),
     "label.prefetch": (1, 10),

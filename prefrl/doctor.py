@@ -77,8 +77,9 @@ assert frame.shape == (64, 64, 3) and frame.any(), "the frame is black"
 """
 VIDEO = """
 import av
+from fractions import Fraction
 codec = av.CodecContext.create("libx264", "w")
-codec.width, codec.height, codec.pix_fmt, codec.time_base = 64, 64, "yuv420p", "1/30"
+codec.width, codec.height, codec.pix_fmt, codec.time_base = 64, 64, "yuv420p", Fraction(1, 30)
 picture = av.VideoFrame(64, 64, "yuv420p")
 picture.pts, picture.time_base = 0, codec.time_base
 assert sum(len(bytes(packet)) for packet in [*codec.encode(picture), *codec.encode(None)]), "the clip is empty"

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
 from prefrl.store.leases import draw_side, new_token, record
-from prefrl.store.schema import comparison, gold, query
+from prefrl.store.schema import comparison, gold, query, run
 from prefrl.store.schema import lease as lease_table
 from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNLEASED, claimable, clips_drawn
 from prefrl.types import Lease
@@ -60,7 +60,8 @@ def ask_again(
 ) -> list[Lease]:
     """Of the next ``n`` questions of an annotator, hands out those that are asked again; the others are for `lease`.
 
-    Nothing is asked again where no new question waits for him: the schedule says how many are asked in all.
+    Each withdraws one new question that waits for him, and where none does nothing is asked again: the schedule says
+    how many are asked in all.
 
     Args:
         db: The database of the run.
@@ -80,14 +81,25 @@ def ask_again(
     draw = random.SystemRandom() if rng is None else random.Random(int(rng.integers(2**63)))
     leases = []
     with db.write() as connection:
+        # one at a time: of two who ask at once, the second sees what the first was given
+        connection.execute(sa.select(run.c.id).where(run.c.id == run_id).with_for_update(key_share=True))
         close_run_out(connection, run_id)
-        waiting = sa.select(query.c.id).where(claimable(run_id, annotator, skip_cooldown_ms, clips=True))
-        n_new = len(connection.execute(waiting.limit(int(n))).all())
-        for _ in range(n_new):
+        for _ in range(int(n)):
             question = _draw(connection, run_id, annotator, mix, draw)
-            if question is not None:
-                leases.append(_hand_out(connection, run_id, annotator, question, lease_ms, rng))
+            if question is None:
+                continue
+            if not _withdraw_one(connection, claimable(run_id, annotator, skip_cooldown_ms, clips=True)):
+                break
+            leases.append(_hand_out(connection, run_id, annotator, question, lease_ms, rng))
     return leases
+
+
+def _withdraw_one(connection: sa.Connection, waiting: sa.ColumnElement[bool]) -> bool:
+    """Withdraws the oldest new question, whose place is taken; False where none waits."""
+    oldest = sa.select(query.c.id).where(waiting).order_by(query.c.id).limit(1).with_for_update(skip_locked=True)
+    place = oldest.cte("place")
+    move = sa.update(query).where(query.c.id.in_(sa.select(place.c.id))).values(**GONE, **UNLEASED)
+    return bool(connection.execute(move.returning(query.c.id)).all())
 
 
 def close_run_out(connection: sa.Connection, run_id: int) -> None:
@@ -98,12 +110,14 @@ def close_run_out(connection: sa.Connection, run_id: int) -> None:
 
 def _draw(connection: sa.Connection, run_id: int, who: str, mix: Mix, draw: random.Random) -> _Question | None:
     """What the next question is; None is a new one."""
-    chance = draw.random()
+    chance, found = draw.random(), None
     if chance < mix.gold_share:
-        return _some(draw, _golden(connection, run_id, who))
-    if chance < mix.gold_share + mix.repeat_share:
-        return _some(draw, _repeatable(connection, run_id, who))
-    return _unshared(connection, run_id, who, mix.overlap) if mix.overlap > 1 else None
+        found = _some(draw, _golden(connection, run_id, who))
+    elif chance < mix.gold_share + mix.repeat_share:
+        found = _some(draw, _repeatable(connection, run_id, who))
+    if found is None and mix.overlap > 1:
+        found = _unshared(connection, run_id, who, mix.overlap)
+    return found
 
 
 def _some(draw: random.Random, questions: list[_Question]) -> _Question | None:
@@ -189,22 +203,22 @@ def _hand_out(
     lease_ms: int,
     rng: np.random.Generator | None,
 ) -> Lease:
-    token = new_token()
     steps = sa.select(sa.func.max(query.c.env_steps)).where(query.c.run_id == run_id).scalar_subquery()
     values = {
         "run_id": run_id,
         "segment_1": question.segment_1,
         "segment_2": question.segment_2,
-        "state": "leased",
-        "lease_token": token,
-        "lease_expires_ms": now_ms() + int(lease_ms),
+        "state": "proposed",
         "purpose": question.purpose,
         "reward_version": 0,  # no ensemble chose it
         "env_steps": sa.func.coalesce(steps, 0),
         "score": question.score,
     }
-    made = sa.insert(query).values(values).returning(query.c.id, query.c.lease_expires_ms)
-    id_, until = connection.execute(made).one()
+    id_ = connection.execute(sa.insert(query).values(values).returning(query.c.id)).scalar_one()
+    token = f"{new_token()}-{id_}"  # of the same form as of every lease: it tells nobody what the question is for
+    held = {"state": "leased", "lease_token": token, "lease_expires_ms": now_ms() + int(lease_ms)}
+    take = sa.update(query).where(query.c.id == id_).values(held)
+    until = connection.execute(take.returning(query.c.lease_expires_ms)).scalar_one()
     one = Lease(id_, token, question.segment_1, question.segment_2, draw_side(rng), until)
     record(connection, annotator, [one])
     return one

@@ -48,8 +48,8 @@ def tail(db: Database, run_id: int, after_seq: int = 0, limit: int | None = None
 
 
 def answered_within(db: Database, run_id: int, ms: int) -> bool:
-    """Whether anyone has answered in the last ``ms`` milliseconds, by the database's clock."""
-    mine = comparison.c.run_id == run_id
+    """Whether anyone has answered a query in the last ``ms`` milliseconds, by the database's clock; imports do not."""
+    mine = sa.and_(comparison.c.run_id == run_id, comparison.c.query_id.is_not(None))
     newest = sa.select(sa.func.max(comparison.c.seq)).where(mine).scalar_subquery()
     fresh = sa.exists().where(mine, comparison.c.seq == newest, comparison.c.created_ms > now_ms() - int(ms))
     with db.read() as connection:

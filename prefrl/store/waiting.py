@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
 from prefrl.store.schema import lease, query, query_skip
-from prefrl.store.states import DRAWN, UNDRAWABLE, claimable, cooling, counts
+from prefrl.store.states import AGAIN, DRAWN, UNDRAWABLE, claimable, cooling, counts
 
 
 class Reason(enum.StrEnum):
@@ -71,6 +71,7 @@ def why_empty(
     """
     mine = sa.exists().where(lease.c.token == query.c.lease_token, lease.c.annotator == annotator)
     leased = sa.and_(query.c.run_id == run_id, query.c.state == "leased", query.c.lease_expires_ms > now_ms())
+    others = sa.and_(leased, ~mine, query.c.purpose.not_in(AGAIN))  # what was asked of others again is for nobody else
     cool = cooling(annotator, skip_cooldown_ms)
     unheld = sa.or_(query.c.state.in_(("proposed", "skipped")), query.c.lease_expires_ms <= now_ms())
     skipped = sa.and_(query.c.run_id == run_id, unheld, cool)
@@ -80,17 +81,17 @@ def why_empty(
     statement = sa.select(
         _count(sa.and_(waiting, DRAWN) if clips else waiting),
         _count(sa.and_(leased, mine)),
-        _count(sa.and_(leased, ~mine, ~cool)),
+        _count(sa.and_(others, ~cool)),
         _count(skipped),
         # every query of this run that he has ever had in his hands
         _count(sa.and_(query.c.run_id == run_id, _had(annotator))),
-        sa.select(sa.func.min(query.c.lease_expires_ms)).where(leased, ~mine, ~cool).scalar_subquery(),
+        sa.select(sa.func.min(query.c.lease_expires_ms)).where(others, ~cool).scalar_subquery(),
         sa.select(sa.func.min(last_skip)).select_from(query).where(skipped).scalar_subquery(),
         now_ms(),
     )
     undrawn = sa.select(_count(sa.and_(waiting, ~DRAWN, ~UNDRAWABLE)), _count(sa.and_(waiting, UNDRAWABLE)))
     with db.read() as connection:
-        available, held, others, cooling_down, had, lease_end, skip_at, now = connection.execute(statement).one()
+        available, held, n_others, cooling_down, had, lease_end, skip_at, now = connection.execute(statement).one()
         coming, failed = connection.execute(undrawn).one() if clips else (0, 0)
     if clips and not failed:
         failed = n_undrawable(db, run_id)
@@ -101,7 +102,7 @@ def why_empty(
         reason = Reason.HELD_BY_YOU
     elif coming:  # within seconds, long before a lease of others ends
         reason = Reason.CLIPS_COMING
-    elif others:
+    elif n_others:
         reason, until = Reason.LEASED_BY_OTHERS, lease_end
     elif failed and not cooling_down:
         reason = Reason.CLIPS_FAILED
@@ -112,7 +113,7 @@ def why_empty(
         reason = Reason.NOTHING_PROPOSED
     wait = None if until is None else max(0, until - now)
     totals = counts(db, run_id)
-    return QueueState(reason, totals, available, held, others, cooling_down, until, wait, coming, failed)
+    return QueueState(reason, totals, available, held, n_others, cooling_down, until, wait, coming, failed)
 
 
 def n_undrawable(db: Database, run_id: int) -> int:

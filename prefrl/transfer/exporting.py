@@ -119,7 +119,7 @@ def _segment(one: Segment, where: str) -> dict[str, Any]:
     values: dict[str, Any] = {
         name: getattr(one, name) for name in ("digest", "env_index", "episode", "start", "env_steps")
     }
-    values["source"] = one.source.removeprefix("import:").removeprefix("import") or None
+    values["source"] = None if one.source == "import" else one.source.removeprefix("import:")
     for name in ARRAYS:
         array = getattr(one, name)
         if array is not None and not np.isfinite(array).all():

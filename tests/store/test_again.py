@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -177,7 +178,7 @@ def test_what_was_asked_again_is_for_nobody_else(
     else:
         with db.write() as connection:
             connection.execute(sa.update(query).where(query.c.id == held.query_id).values(lease_expires_ms=1))
-    assert queue.counts(db, run_id) == {"proposed": 29, "leased": 0, "answered": 1, "skipped": 0, "expired": 1}
+    assert queue.counts(db, run_id) == {"proposed": 28, "leased": 0, "answered": 1, "skipped": 0, "expired": 2}
     assert held.query_id not in {lease.query_id for lease in queue.lease(db, run_id, "cid", n=99)}
     assert queue.why_empty(db, run_id, "bob").n_skipped_by_you == 0
     (other,) = ask_again(db, run_id, "dan", Mix(overlap=2)) or [None]
@@ -206,3 +207,40 @@ def test_pairs_without_clips_are_not_asked_again(db: Database, run_id: int, pair
     with db.write() as connection:
         connection.execute(sa.delete(clips.clip).where(clips.clip.c.segment_id == lease.segment_1))
     assert ask_again(db, run_id, "bob", Mix(overlap=2)) == []
+
+
+def test_what_is_asked_in_all_stays_what_the_schedule_says(
+    db: Database, run_id: int, pairs: list[tuple[int, int]]
+) -> None:
+    """Answers that count, and questions that are open: as many as were proposed, however many people ask."""
+    work(db, run_id, "ann", 10)
+    for who in ("bob", "cid", "dan"):
+        work(db, run_id, who, 4, Mix(overlap=3, repeat_share=0.2))
+    state = queue.counts(db, run_id)
+    assert comparisons.n_counted(db, run_id) + state["proposed"] + state["leased"] == 30
+    assert comparisons.n_counted(db, run_id) == 22
+
+
+def test_tokens_do_not_tell_what_a_question_is_for(db: Database, run_id: int, pairs: list[tuple[int, int]]) -> None:
+    work(db, run_id, "ann", 1)
+    (special,) = ask_again(db, run_id, "bob", Mix(overlap=2))
+    (new,) = queue.lease(db, run_id, "bob")
+    for lease in (special, new):
+        prefix, _, number = lease.token.partition("-")
+        assert (len(prefix), number) == (32, str(lease.query_id))
+
+
+def test_many_ask_at_once(db: Database, run_id: int, pairs: list[tuple[int, int]]) -> None:
+    """Each pair goes to one more person only, and nobody takes more than there is."""
+    work(db, run_id, "ann", 3)
+    with ThreadPoolExecutor(6) as pool:
+        asked = list(pool.map(lambda i: ask_again(db, run_id, f"bob-{i}", Mix(overlap=2)), range(6)))
+    given = [tuple(sorted(pair(lease))) for leases in asked for lease in leases]
+    assert len(given) == len(set(given)) == 3
+
+
+def test_where_there_is_no_repeat_yet_the_overlap_comes_first(
+    db: Database, run_id: int, pairs: list[tuple[int, int]]
+) -> None:
+    work(db, run_id, "ann", 5)
+    assert len(ask_again(db, run_id, "bob", Mix(overlap=2, repeat_share=0.5, gold_share=0.5), n=3)) == 3

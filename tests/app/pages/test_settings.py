@@ -172,8 +172,13 @@ def test_nobody_comes_in_without_the_access_code(db: Database, where: pytest.Mon
     assert not at.get("bidi_component")
 
 
+class Given(dict[str, list[str]]):
+    def get_all(self, name: str) -> list[str]:
+        return self.get(name, [])
+
+
 class Headers:
-    locale, headers = "en", {"X-User": "김민준"}
+    locale, headers = "en", Given({"X-User": ["김민준"]})
 
 
 def test_the_name_that_a_proxy_gives_is_noted_as_such(db: Database, where: pytest.MonkeyPatch) -> None:
@@ -183,7 +188,18 @@ def test_the_name_that_a_proxy_gives_is_noted_as_such(db: Database, where: pytes
     at = app(name="mallory")  # what the address says counts no more
     assert words("page.signed", name="김민준") in texts(at)
     assert words("page.change_name") not in [one.label for one in at.button]
-    where.setattr(Headers, "headers", {})
-    at = app(name="mallory")
-    assert words("page.nameless") in texts(at)
-    assert not at.get("bidi_component")
+    for forged in ({}, {"X-User": ["mallory", "김민준"]}):
+        where.setattr(Headers, "headers", Given(forged))
+        at = app(name="mallory")
+        assert words("page.nameless") in texts(at)
+        assert not at.get("bidi_component")
+
+
+@pytest.mark.parametrize("variable", [ACCESS_VARIABLE, USER_VARIABLE])
+def test_behind_a_proxy_or_a_code_nobody_is_the_owner_by_himself(
+    db: Database, where: pytest.MonkeyPatch, variable: str
+) -> None:
+    initial(db)
+    assert words("settings.not_allowed") not in texts(settings())
+    where.setenv(variable, "X-User")
+    assert words("settings.not_allowed") in texts(settings())
