@@ -60,6 +60,10 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "label.tau": [-1],
     "label.max_lag": [-1],
     "label.ahead": [-1],
+    "label.overlap": [0, 21],
+    "label.repeat_share": [-0.01, 0.51, NAN],
+    "label.gold_share": [-0.01, 0.51, NAN],
+    "label.prefetch": [0, 11],
     "seed": [-1, 2**32],
 }
 GOOD: dict[str, list[Any]] = {  # the limits themselves
@@ -79,6 +83,10 @@ GOOD: dict[str, list[Any]] = {  # the limits themselves
     "label.tau": [0],
     "label.max_lag": [0, None],
     "label.ahead": [0, None],
+    "label.overlap": [1, 20],
+    "label.repeat_share": [0.0, 0.5],
+    "label.gold_share": [0.0, 0.5],
+    "label.prefetch": [1, 10],
     "seed": [0, 2**32 - 1],
 }
 CHOICES = {
