@@ -27,7 +27,7 @@ PAGES = {  # who looks, the page's name, and what is there once it has come
     "dashboard": ("ann", "Dashboard", "video"),  # its last part
     "comparisons": ("ann", "Comparisons", ".stRadio"),
     "transfer": ("ann", "Import and export", ".stFileUploader"),
-    "settings": ("ann", "Settings", ".stForm button"),
+    "settings": ("ann", "Settings", "[data-testid=stFormSubmitButton] button"),
 }
 WIDTHS = (1280, 390)
 BACKGROUND = "getComputedStyle(document.querySelector('.stApp')).backgroundColor.match(/\\d+/)[0]"

@@ -14,10 +14,9 @@ pytest.importorskip("av")
 
 from prefrl.store.engine import Database
 from prefrl.transfer import export_comparisons
-from tests.app.test_browser import Screen, Server, browser, free_port, open_page
+from tests.app.screen import Screen, Server, free_port
 from tests.clip_files import video
 
-__all__ = ["browser", "open_page"]  # fixtures
 pytestmark = pytest.mark.xdist_group("browser")
 LABEL = "import sys; from prefrl.cli import main; main(['label', '--no-browser', '--clips', {!r}, '--db', sys.argv[1], '--port', sys.argv[2]])"  # noqa: E501
 WIDTHS = {"a late index.mp4": 64, "b.mp4": 80, "c.webm": 96, "d.webm": 112}  # a file is known by the width of its video
