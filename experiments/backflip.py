@@ -29,56 +29,81 @@ if TYPE_CHECKING:  # the judge is imported by the oracle's process, which needs 
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.vec_env import VecNormalize
 
-HEIGHT, ANGLE = 0, 1  # of the torso, in the hopper's observation: metres, radians (forward is positive, unwrapped)
-FLOOR = 0.45  # a torso lower than this lies on the floor or rolls over it
-STANDING = 0.9  # and one higher than this, with less than 37 degrees of tilt, is upright
+BODY = np.tri(4) * [1, -1, -1, -1]  # torso, thigh, leg and foot: their angles from the torso's and the three joints'
+TORSO = 0.2  # m: half of its length
+DOWN = 0.2  # m: a head or hip lower than this is on the floor, or about to be
+STANDING = 0.9  # m: a torso higher than this, with less than 37 degrees of tilt, is upright
 LANDED_STEPS = 25  # 0.2 s: who is upright for so long is not merely turning through
 
 
-def turned(obs: NDArray[np.floating]) -> float:
-    """Net backward turns from the first frame to the last; none for who lies on the floor most of the time.
+def angles(obs: NDArray[np.floating]) -> NDArray[np.float64]:
+    """How far torso, thigh, leg and foot have turned backwards since the first frame, in turns: (T, 13) -> (T, 4)."""
+    turns: NDArray[np.float64] = obs[:, 1:5] @ BODY.T / (2 * np.pi)
+    return turns[0] - turns
 
-    Net, since a hopper that bows backwards and comes up again has not turned.
 
-    Args:
-        obs: Observations, shape (T, 11).
-    """
-    if np.mean(obs[:, HEIGHT] < FLOOR) > 0.5:
-        return 0.0
-    return float(-(obs[-1, ANGLE] - obs[0, ANGLE]) / (2 * np.pi))
+def down(obs: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """At which steps the head or the hip is on the floor, shape (T,)."""
+    half = TORSO * np.cos(obs[:, 1])
+    return np.asarray(obs[:, 0] - np.abs(half) < DOWN)
 
 
 def upright(obs: NDArray[np.floating]) -> NDArray[np.bool_]:
     """At which steps the torso is up and not tilted, shape (T,)."""
-    return np.asarray((np.cos(obs[:, ANGLE]) > 0.8) & (obs[:, HEIGHT] > STANDING))
+    return np.asarray((np.cos(obs[:, 1]) > 0.8) & (obs[:, 0] > STANDING))
 
 
-def judge(turn: float = 0.1, height: float = 0.1) -> Teacher:
-    """What the task's instructions say: the further backward turn, then the better landing, then the higher torso.
+def turned(obs: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Backward turns of torso, thigh, leg and foot from the first frame to the last, off the floor: (4,).
+
+    Turning with head or hip on the floor does not count, but turning back does wherever it is.
+
+    Args:
+        obs: Observations, shape (T, 13).
+    """
+    steps = np.diff(angles(obs), axis=0)  # (T - 1, 4)
+    off = ~down(obs)[1:, None]
+    return np.asarray(np.minimum(steps.sum(0), (steps * off).sum(0)))
+
+
+def judge(turn: float = 0.05, whole: float = 0.6, landing: float = 0.5, height: float = 0.1) -> Teacher:
+    """What the task's instructions say: the further backward turn; a flip that is landed beats one that is not.
+
+    Standing counts for nothing before the flip: whoever is told that it does gets a hopper that never leaves the floor.
 
     Args:
         turn: Turns by which one clip must be ahead for a person to see it.
-        height: The same for the mean height of the torso, in metres.
+        whole: From how many turns on it is a flip, which can be landed.
+        landing: What standing after it is worth, in turns; kneeling or crouching is worth part of it.
+        height: By how much the mean height of the torso must differ to be seen where neither turned further, in metres.
     """
 
+    def score(obs: NDArray[np.floating]) -> float:
+        turns = turned(obs)
+        flipped = turns.min() > whole  # all of the body, not the torso folded back
+        return float(turns.mean()) + landing * landed(obs) * flipped
+
     def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
-        a, b = turned(left.obs), turned(right.obs)
+        a, b = score(left.obs), score(right.obs)
         if abs(a - b) > turn:
             return compare(a, b)
-        landed = [bool(upright(clip.obs)[-5:].all()) for clip in (left, right)]
-        if landed[0] != landed[1]:
-            return Preference.LEFT if landed[0] else Preference.RIGHT
-        a, b = (float(clip.obs[:, HEIGHT].mean()) for clip in (left, right))
+        a, b = (float(clip.obs[:, 0].mean()) for clip in (left, right))
         return compare(a, b) if abs(a - b) > height else Preference.TIE
 
     return teach
 
 
+def landed(obs: NDArray[np.floating]) -> float:
+    """How well a clip ends: 1 for who stands at the end, 0 for who lies or hangs upside down, else in between."""
+    last = obs[-LANDED_STEPS:]
+    return float(np.mean(np.maximum(np.cos(last[:, 1]), 0) * np.clip((last[:, 0] - 0.4) / 0.6, 0, 1)))
+
+
 def landed_flips(obs: NDArray[np.floating]) -> int:
-    """Whole backward turns after which the hopper stood upright; ``obs`` is an episode, shape (T, 11)."""
-    turns = -(obs[:, ANGLE] - obs[0, ANGLE]) / (2 * np.pi)
+    """Whole backward turns of the whole body after which it stood upright; ``obs`` is an episode, shape (T, 13)."""
     steady = np.convolve(upright(obs), np.ones(LANDED_STEPS), mode="valid") == LANDED_STEPS
-    return max(0, int(np.round(turns[LANDED_STEPS - 1 :][steady]).max(initial=0)))
+    turns = angles(obs).min(1)[LANDED_STEPS - 1 :]
+    return max(0, int(np.round(turns[steady]).max(initial=0)))
 
 
 def main() -> None:
@@ -99,7 +124,7 @@ def main() -> None:
             {
                 "env_steps": stored.env_steps,
                 "landed_flips": [landed_flips(path) for path in paths],
-                "net_turns": [round(turned(path), 2) for path in paths],
+                "net_turns": [round(float(turned(path).min()), 2) for path in paths],
                 "upright_at_the_end": [bool(upright(path)[-1]) for path in paths],
             }
         )
@@ -117,7 +142,7 @@ def main() -> None:
 def play(
     model: OnPolicyAlgorithm, venv: VecNormalize, n_episodes: int
 ) -> tuple[list[NDArray[np.floating]], NDArray[np.float64]]:
-    """Let a policy act: the raw observations of each episode, (T, 11), and the first episode's simulator states."""
+    """Let a policy act: the raw observations of each episode, (T, 13), and the first episode's simulator states."""
     paths: list[NDArray[np.floating]] = []
     film: list[NDArray[np.float64]] = []
     obs: Any = venv.reset()
