@@ -30,8 +30,15 @@ if TYPE_CHECKING:  # the judge is imported by the oracle's process, which needs 
     from stable_baselines3.common.vec_env import VecNormalize
 
 BODY = np.tri(4) * [1, -1, -1, -1]  # torso, thigh, leg and foot: their angles from the torso's and the three joints'
-TORSO = 0.2  # m: half of its length
+TORSO, THIGH, LEG, HEEL, TOE = (
+    0.2,
+    0.45,
+    0.5,
+    0.13,
+    0.26,
+)  # m: half of the torso's length; the foot's ends from the ankle
 DOWN = 0.2  # m: a head or hip lower than this is on the floor, or about to be
+FLIGHT = 0.1  # m: whose lowest point is higher than this is in the air; limbs are as thick as 0.06
 STANDING = 0.9  # m: a torso higher than this, with less than 37 degrees of tilt, is upright
 LANDED_STEPS = 25  # 0.2 s: who is upright for so long is not merely turning through
 
@@ -42,10 +49,14 @@ def angles(obs: NDArray[np.floating]) -> NDArray[np.float64]:
     return turns[0] - turns
 
 
-def down(obs: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """At which steps the head or the hip is on the floor, shape (T,)."""
-    half = TORSO * np.cos(obs[:, 1])
-    return np.asarray(obs[:, 0] - np.abs(half) < DOWN)
+def heights(obs: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Of head, hip, knee, ankle, heel and toe, in metres: (T, 13) -> (T, 6)."""
+    pitch = (obs[:, 1:5] @ BODY.T).T
+    (torso, thigh, leg, _), foot = np.cos(pitch), np.sin(pitch[3])
+    hip = obs[:, 0] - TORSO * torso
+    knee = hip - THIGH * thigh
+    ankle = knee - LEG * leg
+    return np.column_stack([obs[:, 0] + TORSO * torso, hip, knee, ankle, ankle + HEEL * foot, ankle - TOE * foot])
 
 
 def upright(obs: NDArray[np.floating]) -> NDArray[np.bool_]:
@@ -54,34 +65,35 @@ def upright(obs: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 
 def turned(obs: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Backward turns of torso, thigh, leg and foot from the first frame to the last, off the floor: (4,).
+    """Backward turns of torso, thigh, leg and foot from the first frame to the last, in the air: (4,).
 
-    Turning with head or hip on the floor does not count, but turning back does wherever it is.
+    Turning on the foot counts a quarter, with head or hip on the floor nothing; turning back counts wherever it is.
 
     Args:
         obs: Observations, shape (T, 13).
     """
     steps = np.diff(angles(obs), axis=0)  # (T - 1, 4)
-    off = ~down(obs)[1:, None]
-    return np.asarray(np.minimum(steps.sum(0), (steps * off).sum(0)))
+    z = heights(obs)[1:]
+    counts = np.where(z.min(1) > FLIGHT, 1.0, np.where(z[:, :2].min(1) > DOWN, 0.25, 0.0))
+    return np.asarray(np.minimum(steps.sum(0), counts @ steps))
 
 
-def judge(turn: float = 0.05, whole: float = 0.6, landing: float = 0.5, height: float = 0.1) -> Teacher:
+def judge(turn: float = 0.05, flip: float = 0.3, landing: float = 0.5, height: float = 0.1) -> Teacher:
     """What the task's instructions say: the further backward turn; a flip that is landed beats one that is not.
 
     Standing counts for nothing before the flip: whoever is told that it does gets a hopper that never leaves the floor.
 
     Args:
         turn: Turns by which one clip must be ahead for a person to see it.
-        whole: From how many turns on it is a flip, which can be landed.
+        flip: From how many turns of the whole body within a clip on it may be landed; a clip holds half a flip or more.
         landing: What standing after it is worth, in turns; kneeling or crouching is worth part of it.
         height: By how much the mean height of the torso must differ to be seen where neither turned further, in metres.
     """
 
     def score(obs: NDArray[np.floating]) -> float:
         turns = turned(obs)
-        flipped = turns.min() > whole  # all of the body, not the torso folded back
-        return float(turns.mean()) + landing * landed(obs) * flipped
+        whole = turns.min() > flip  # who folds back over a standing foot has turned a part of the body only
+        return float(turns.mean()) + landing * landed(obs) * whole
 
     def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
         a, b = score(left.obs), score(right.obs)
