@@ -78,16 +78,16 @@ def turned(obs: NDArray[np.floating]) -> NDArray[np.float64]:
     return np.asarray(np.minimum(steps.sum(0), counts @ steps))
 
 
-def judge(turn: float = 0.05, flip: float = 0.3, landing: float = 0.5, height: float = 0.1) -> Teacher:
-    """What the task's instructions say: the further backward turn; a flip that is landed beats one that is not.
+def judge(turn: float = 0.03, flip: float = 0.3, landing: float = 0.5) -> Teacher:
+    """What the task's instructions say: the further backward turn in the air; a landed flip beats one that is not.
 
-    Standing counts for nothing before the flip: whoever is told that it does gets a hopper that never leaves the floor.
+    Nothing else breaks a tie. Whoever says that standing beats lying, or that the higher clip is better, gets a hopper
+    that stands, or jumps without turning.
 
     Args:
         turn: Turns by which one clip must be ahead for a person to see it.
         flip: From how many turns of the whole body within a clip on it may be landed; a clip holds half a flip or more.
         landing: What standing after it is worth, in turns; kneeling or crouching is worth part of it.
-        height: By how much the mean height of the torso must differ to be seen where neither turned further, in metres.
     """
 
     def score(obs: NDArray[np.floating]) -> float:
@@ -97,10 +97,7 @@ def judge(turn: float = 0.05, flip: float = 0.3, landing: float = 0.5, height: f
 
     def teach(left: Judged, right: Judged, stats: ReturnStatistics, rng: np.random.Generator) -> Preference:
         a, b = score(left.obs), score(right.obs)
-        if abs(a - b) > turn:
-            return compare(a, b)
-        a, b = (float(clip.obs[:, 0].mean()) for clip in (left, right))
-        return compare(a, b) if abs(a - b) > height else Preference.TIE
+        return compare(a, b) if abs(a - b) > turn else Preference.TIE
 
     return teach
 

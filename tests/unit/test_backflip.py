@@ -78,9 +78,7 @@ def test_nothing_passes_for_a_turn_in_the_air(better, worse):
     assert judge()(a, b, STATS, np.random.default_rng(0)) == Preference.LEFT
 
 
-@pytest.mark.parametrize(
-    ("better", "worse"), [(FLIP, FALL), (FLIP, HALF), (BACKWARDS, STANDING), (STANDING, LYING), (LYING, FORWARD)]
-)
+@pytest.mark.parametrize(("better", "worse"), [(FLIP, FALL), (FLIP, HALF), (BACKWARDS, STANDING), (LYING, FORWARD)])
 def test_the_judge_follows_the_instructions_on_either_side(better, worse):
     a, b = (Judged(np.zeros(60), path, np.zeros((60, 3))) for path in (better, worse))
     rng = np.random.default_rng(0)
