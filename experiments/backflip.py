@@ -78,7 +78,7 @@ def turned(obs: NDArray[np.floating]) -> NDArray[np.float64]:
     return np.asarray(np.minimum(steps.sum(0), counts @ steps))
 
 
-def judge(turn: float = 0.03, flip: float = 0.3, landing: float = 0.5) -> Teacher:
+def judge(turn: float = 0.03, flip: float = 0.3, landing: float = 1.0) -> Teacher:
     """What the task's instructions say: the further backward turn in the air; a landed flip beats one that is not.
 
     Nothing else breaks a tie. Whoever says that standing beats lying, or that the higher clip is better, gets a hopper
@@ -87,7 +87,7 @@ def judge(turn: float = 0.03, flip: float = 0.3, landing: float = 0.5) -> Teache
     Args:
         turn: Turns by which one clip must be ahead for a person to see it.
         flip: From how many turns of the whole body within a clip on it may be landed; a clip holds half a flip or more.
-        landing: What standing after it is worth, in turns; kneeling or crouching is worth part of it.
+        landing: What standing after it is worth, in turns; crouching is worth part of it.
     """
 
     def score(obs: NDArray[np.floating]) -> float:
@@ -103,9 +103,9 @@ def judge(turn: float = 0.03, flip: float = 0.3, landing: float = 0.5) -> Teache
 
 
 def landed(obs: NDArray[np.floating]) -> float:
-    """How well a clip ends: 1 for who stands at the end, 0 for who lies or hangs upside down, else in between."""
-    last = obs[-LANDED_STEPS:]
-    return float(np.mean(np.maximum(np.cos(last[:, 1]), 0) * np.clip((last[:, 0] - 0.4) / 0.6, 0, 1)))
+    """How well a clip ends: the head's height over the ankle in the last frames, 1 for who stands, 0 for who lies."""
+    z = heights(obs[-LANDED_STEPS:])
+    return float(np.clip((z[:, 0] - z[:, 3]) / (2 * TORSO + THIGH + LEG), 0, 1).mean())
 
 
 def landed_flips(obs: NDArray[np.floating]) -> int:
