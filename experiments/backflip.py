@@ -1,6 +1,6 @@
 """The paper's back-flip (section 3.2), taught by a judge that looks at whole clips as a person would.
 
-    prefrl run backflip-hopper --label.oracle experiments.backflip:judge --steps 300000 --name flip
+    prefrl run backflip-hopper --label.oracle experiments.backflip:judge --steps 450000 --name flip
     python -m experiments.backflip flip --video flip.mp4
 
 The judge is an oracle of one's own: no reward of single steps exists anywhere. The second command lets the
@@ -79,10 +79,10 @@ def turned(obs: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def judge(turn: float = 0.03, flip: float = 0.3, landing: float = 1.0) -> Teacher:
-    """What the task's instructions say: the further backward turn in the air; a landed flip beats one that is not.
+    """The further backward turn in the air is preferred, and a landed flip to one that is not; all else is a tie.
 
-    Nothing else breaks a tie. Whoever says that standing beats lying, or that the higher clip is better, gets a hopper
-    that stands, or jumps without turning.
+    The task's instructions also prefer standing to lying. Here neither that nor height breaks a tie: it seems that
+    a judge was taken in by it (see experiments/README.md).
 
     Args:
         turn: Turns by which one clip must be ahead for a person to see it.
