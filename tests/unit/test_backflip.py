@@ -1,11 +1,14 @@
-"""The judge of back-flips looks at whole clips; the count of landed flips is strict."""
+"""The judge of back-flips looks at whole clips and at the whole body; the count of landed flips is strict."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments.backflip import judge, landed_flips, turned
+from experiments.backflip import angles, heights, judge, landed_flips, turned
+from prefrl.envs.make import make_env
 from prefrl.oracle.teachers import Judged, ReturnStatistics
 from prefrl.testing import check_oracle
 from prefrl.types import Preference
@@ -13,34 +16,69 @@ from prefrl.types import Preference
 STATS = ReturnStatistics(1.0, 0.0)
 
 
-def obs(angles, heights):
-    """Observations of a hopper with these torso angles (turns, backwards is negative) and heights."""
-    values = np.zeros((len(angles), 11))
-    values[:, 0], values[:, 1] = heights, np.asarray(angles) * 2 * np.pi
+def obs(turns, heights, hip=0.0, knee=0.0):
+    """Observations of a hopper whose torso has turned backwards so far, of these heights and bent joints (turns)."""
+    values = np.zeros((len(turns), 13))
+    values[:, 0], values[:, 1] = heights, -np.asarray(turns) * 2 * np.pi
+    values[:, 2], values[:, 3] = -2 * np.pi * np.asarray(hip), -2 * np.pi * np.asarray(knee)
     return values
 
 
+def there_and_back(far, n=10):
+    return np.tile(np.r_[np.linspace(0, far, n), np.linspace(far, 0, n)], 60 // (2 * n))
+
+
 STANDING = obs(np.zeros(60), np.full(60, 1.2))
-LYING = obs(np.full(60, -0.25), np.full(60, 0.1))
-FLIP = obs(np.concatenate([np.linspace(0, -1, 30), np.full(30, -1)]), np.full(60, 1.3))
-FALL = obs(np.concatenate([np.linspace(0, -1, 30), np.full(30, -1)]), np.r_[np.full(30, 1.3), np.full(30, 0.2)])
-ROLL = obs(np.linspace(0, -3, 60), np.full(60, 0.2))
-FORWARD = obs(np.linspace(0, 1, 60), np.full(60, 1.3))
-
-
-BOWS = obs(
-    np.tile(np.r_[np.linspace(0, -0.4, 10), np.linspace(-0.4, 0, 10)], 3), np.tile(np.r_[[1.2] * 12, [0.3] * 8], 3)
+LYING = obs(np.full(60, 0.25), np.full(60, 0.1))
+FLIP = obs(np.r_[np.linspace(0, 1, 30), np.full(30, 1)], np.full(60, 1.3))
+HALF = obs(np.r_[np.linspace(0, 0.4, 30), np.full(30, 0.4)], np.full(60, 1.3))
+FALL = obs(np.r_[np.linspace(0, 1, 30), np.full(30, 1.25)], np.r_[np.full(30, 1.3), np.full(30, 0.1)])
+ROLL = obs(np.linspace(0, 3, 60), np.full(60, 0.1))
+FORWARD = obs(np.linspace(0, -1, 60), np.full(60, 1.3))
+BACKWARDS = obs(np.r_[np.linspace(0, 0.25, 30), np.full(30, 0.25)], np.r_[np.linspace(1.25, 0.1, 30), np.full(30, 0.1)])
+BOWS = obs(there_and_back(0.4), np.tile(np.r_[[1.2] * 12, [0.1] * 8], 3))
+HOPPING_FOLDED = obs(there_and_back(0.05) + 0.5, np.full(60, 0.9), hip=0.5)
+FOLDS = obs(
+    np.r_[np.linspace(0, 0.5, 30), np.full(30, 0.5)], np.full(60, 0.9), hip=np.r_[np.linspace(0, 0.5, 30), [0.5] * 30]
 )
 
 
-def test_only_net_turns_off_the_floor_count_and_forward_ones_against():
-    assert abs(turned(BOWS)) < 1e-9, "bowing backwards and coming up again is no turn"
-    assert [round(turned(path), 6) for path in (STANDING, FLIP, ROLL, FORWARD)] == [0, 1, 0, -1]
+def test_the_angles_and_heights_are_the_simulators():
+    env = make_env("backflip-hopper")
+    seen, _ = env.reset(seed=0)
+    data: Any = env.unwrapped
+    data = data.data
+    env.action_space.seed(0)
+    path, true, high = [], [], []
+    for _ in range(100):
+        bodies = [data.body(name).xmat for name in ("torso", "thigh", "leg", "foot")]
+        true.append([-np.arctan2(x[2], x[0]) / (2 * np.pi) for x in bodies])
+        ends = [("torso", 0.2), ("torso", -0.2), ("thigh", -0.225), ("leg", -0.25), ("foot", 0.195), ("foot", -0.195)]
+        high.append([data.geom(f"{n}_geom").xpos[2] + half * data.geom(f"{n}_geom").xmat[8] for n, half in ends])
+        path.append(seen)
+        seen, *_ = env.step(env.action_space.sample())
+    env.close()
+    assert np.allclose(angles(np.array(path)), np.array(true) - true[0], atol=2e-3)
+    assert np.allclose(heights(np.array(path)), high, atol=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("better", "worse"), [(FLIP, STANDING), (FLIP, FALL), (FALL, STANDING), (STANDING, LYING), (STANDING, FORWARD)]
-)
+def test_net_turns_off_the_floor_count_and_those_of_the_whole_body_most():
+    assert abs(turned(BOWS).mean()) < 0.2, "bowing backwards and coming up again is no turn"
+    assert abs(turned(HOPPING_FOLDED).mean()) < 0.1, "nor is hopping with the torso folded back"
+    assert turned(FOLDS).mean() < 0.2, "or folding it back"
+    assert [round(turned(path).mean(), 6) for path in (STANDING, FLIP, ROLL, FORWARD)] == [0, 1, 0, -1]
+    assert (turned(LYING) == 0).all()
+    assert 0.03 < turned(BACKWARDS).mean() < 0.1
+
+
+@pytest.mark.parametrize("better", [FLIP, FALL, HALF])
+@pytest.mark.parametrize("worse", [STANDING, LYING, BACKWARDS, BOWS, FOLDS, HOPPING_FOLDED, ROLL, FORWARD])
+def test_nothing_passes_for_a_turn_in_the_air(better, worse):
+    a, b = (Judged(np.zeros(60), path, np.zeros((60, 3))) for path in (better, worse))
+    assert judge()(a, b, STATS, np.random.default_rng(0)) == Preference.LEFT
+
+
+@pytest.mark.parametrize(("better", "worse"), [(FLIP, FALL), (FLIP, HALF), (BACKWARDS, STANDING), (LYING, FORWARD)])
 def test_the_judge_follows_the_instructions_on_either_side(better, worse):
     a, b = (Judged(np.zeros(60), path, np.zeros((60, 3))) for path in (better, worse))
     rng = np.random.default_rng(0)
@@ -50,11 +88,12 @@ def test_the_judge_follows_the_instructions_on_either_side(better, worse):
 
 
 def test_the_judge_is_an_oracle():
-    check_oracle(judge, (11,), (3,))
+    check_oracle(judge, (13,), (3,))
 
 
 def test_a_flip_counts_when_the_hopper_stands_after_it():
-    assert [landed_flips(path) for path in (STANDING, LYING, FLIP, FALL, ROLL, FORWARD)] == [0, 0, 1, 0, 0, 0]
-    twice = np.concatenate([FLIP, FLIP - [0, 2 * np.pi, *[0] * 9]])
+    paths = (STANDING, LYING, FLIP, FALL, ROLL, FORWARD, FOLDS)
+    assert [landed_flips(path) for path in paths] == [0, 0, 1, 0, 0, 0, 0]
+    twice = np.concatenate([FLIP, FLIP - [0, 2 * np.pi, *[0] * 11]])
     assert landed_flips(twice) == 2
-    assert landed_flips(obs(np.linspace(0, -4, 60), np.full(60, 1.3))) == 0, "turning through is not landing"
+    assert landed_flips(obs(np.linspace(0, 4, 60), np.full(60, 1.3))) == 0, "turning through is not landing"

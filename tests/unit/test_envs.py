@@ -26,7 +26,7 @@ OBS_SIZE = {
     "reacher": 10,
     "pendulum": 4,
     "double-pendulum": 9,
-    "backflip-hopper": 11,
+    "backflip-hopper": 13,
     "one-leg-cheetah": 17,
 }
 CLIPS = {  # recipe of the paper: clip steps, frames a second, horizon
