@@ -20,7 +20,7 @@ from prefrl.store.clips import clip_states, load_clip
 from prefrl.store.comparisons import supersede
 from prefrl.store.engine import Database
 from prefrl.store.folder import clip_names, is_clips
-from prefrl.store.gold import gold_questions, mark_gold, unmark_gold
+from prefrl.store.gold import gold_of, gold_questions, mark_gold, unmark_gold
 from prefrl.store.runs import Run, get_run
 from prefrl.types import Comparison, Preference
 
@@ -174,7 +174,7 @@ def change(db: Database, run: Run, entry: Entry, say: Say, *, annotator: str, ed
     save = left.button(say("comparisons.save"), key="comparisons-save", disabled=not who or answer is None)
     gone = one.preference is Preference.WITHDRAWN
     withdraw = right.button(say("comparisons.withdraw"), key="comparisons-withdraw", disabled=not who or gone)
-    if who and one.mu is not None:
+    if who:
         known_answer(db, run, one, who, say)
     if withdraw and not gone:
         _replace(db, run, one, Preference.WITHDRAWN, who, say)
@@ -185,13 +185,16 @@ def change(db: Database, run: Run, entry: Entry, say: Say, *, annotator: str, ed
 
 
 def known_answer(db: Database, run: Run, one: Comparison, who: str, say: Say) -> None:
-    """Take this answer for the right one, and ask its pair as a gold question; or no more."""
-    known = {(gold.segment_1, gold.segment_2): gold.mu for gold in gold_questions(db, run.id)}
-    if one.pair not in known:
-        if st.button(say("comparisons.mark_gold"), key="comparisons-gold", help=say("comparisons.gold_means")):
-            mark_gold(db, run.id, one, who)
-            _flash(say("comparisons.marked_gold", n=one.seq))
-    elif st.button(say("comparisons.unmark_gold"), key="comparisons-gold", help=say("comparisons.gold_means")):
+    """Take this answer for the right one, and ask its pair as a gold question; or take none of them any more."""
+    known = gold_questions(db, run.id)
+    said, means = gold_of(one), say("comparisons.gold_means")
+    left, right = st.columns(2)
+    new = said is not None and said not in known  # also where the pair has another right answer so far
+    if new and left.button(say("comparisons.mark_gold"), key="comparisons-gold", help=means):
+        mark_gold(db, run.id, one, who)
+        _flash(say("comparisons.marked_gold", n=one.seq))
+    marked = one.pair in {(gold.segment_1, gold.segment_2) for gold in known}
+    if marked and right.button(say("comparisons.unmark_gold"), key="comparisons-no-gold", help=means):
         unmark_gold(db, run.id, one.pair)
         _flash(say("comparisons.unmarked_gold", n=one.seq))
 

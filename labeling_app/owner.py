@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from labeling_app import comparisons, dashboard, settings, transfer
-from labeling_app.personal import page_words, visitor
+from labeling_app.personal import authenticated, page_words, visitor
 from labeling_app.rights import may_change
 from labeling_app.source import database, exists, find_run, source
 from labeling_app.states import PageState
@@ -25,7 +25,9 @@ def comparisons_page() -> None:
     """All answers: to look at, and for who may, to edit and to take back."""
 
     def show(db: Database, run_name: str, words: Words) -> None:
-        comparisons.page(db, run_name, words, annotator=visitor() or "", editable=may_change(words))
+        name = visitor()
+        editable = may_change(words) and not (authenticated() and name is None)  # a proxy's name is not typed
+        comparisons.page(db, run_name, words, annotator=name or "", editable=editable)
 
     _with_run(show)
 

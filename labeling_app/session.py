@@ -173,6 +173,8 @@ class Labeler:
         if n <= 0:
             return []
         again = ask_again(self.db, self.run.id, self.annotator, mix, n=n, lease_ms=self.lease_ms)
+        if len(again) == n:
+            return again
         n -= len(again)
         return again + queue.lease(self.db, self.run.id, self.annotator, n=n, lease_ms=self.lease_ms, clips=True)
 

@@ -7,6 +7,7 @@ import streamlit as st
 from labeling_app.instructions import task_instructions
 from labeling_app.personal import choose_keys, choose_language, choose_name
 from labeling_app.rules import rules_of
+from labeling_app.shown import plain
 from labeling_app.words import Words
 from prefrl.config import LabelConfig
 from prefrl.errors import PrefrlError
@@ -46,16 +47,19 @@ def page(db: Database, run_name: str, words: Words, *, annotator: str, editable:
 
 def _of_run(db: Database, run: Run, words: Words, *, editable: bool) -> None:
     rules = rules_of(run)
-    st.caption(words("settings.run_means", name=run.name))
+    st.caption(words("settings.run_means", name=plain(run.name)))
     if not editable:
         st.info(words("settings.read_only" if db.readonly else "settings.not_allowed"))
     with st.form("settings", border=False):
-        values = _fields(rules, words, len(gold_questions(db, run.id)), disabled=not editable)
+        typed = _fields(rules, words, len(gold_questions(db, run.id)), disabled=not editable)
         saved = st.form_submit_button(words("settings.save"), type="primary", disabled=not editable)
     st.subheader(words("settings.preview"))
     st.markdown(task_instructions(run, words) or words("page.instructions"))
+    # what was on the page before he typed: only what he changed is stored, beside what others change meanwhile
+    before = st.session_state.setdefault("settings-before", typed)
     if saved and editable:
-        update_label(db, run.id, values)
+        update_label(db, run.id, {name: value for name, value in typed.items() if value != before[name]})
+        del st.session_state["settings-before"]
         st.session_state["settings-flash"] = words("settings.saved")
         st.rerun()
 

@@ -281,7 +281,6 @@ def _label(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from prefrl.report.ranking import read_ranking
     from prefrl.run.status import list_statuses, read_status
 
     db = _open(args, readonly=True)
@@ -298,7 +297,11 @@ def _status(args: argparse.Namespace) -> int:
                 print("\n".join(rows) or "no runs yet")
             return 0
         status = read_status(db, args.name)
-        ranked = read_ranking(db, args.name) if status.is_clips else []
+        ranked = []
+        if status.is_clips:
+            from prefrl.report.ranking import read_ranking
+
+            ranked = read_ranking(db, args.name)
     finally:
         db.close()
     if args.json:

@@ -23,7 +23,7 @@ const LAYOUTS = {
   },
 };
 const CODES = { Space: " ", Minus: "-", Equal: "=", NumpadSubtract: "-" };
-const latin = (code) => CODES[code] || code.replace(/^(Key|Digit)/, "").toLowerCase();
+const latin = (code) => CODES[code] || (/^(Key|Digit).$/.test(code) ? code.slice(-1).toLowerCase() : null);
 const TYPING = "input, textarea, select, [contenteditable], [role=textbox], [role=combobox], [role=listbox], " +
   "[role=option], [role=slider], [role=menu], [role=menuitem], [role=radiogroup]";
 
@@ -229,8 +229,7 @@ class Page {
     const target = event.composedPath()[0];
     if (target instanceof Element && target.closest(TYPING)) return;
     // another keyboard than a Latin one: the place of the key counts
-    const other = event.key.length === 1 && !/^[ -~]$/.test(event.key);
-    const key = other ? latin(event.code) : event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const key = /^[ -~]$/.test(event.key) ? event.key.toLowerCase() : latin(event.code) || event.key;
     if (key === "Escape" && !this.part("help").hidden) { this.help(); return; }
     const keys = { ...ARROWS, ...this.keys };
     const name = Object.hasOwn(keys, key) ? keys[key] : null;

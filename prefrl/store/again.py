@@ -18,7 +18,7 @@ from prefrl.store.engine import Database
 from prefrl.store.leases import draw_side, new_token, record
 from prefrl.store.schema import comparison, gold, query, run
 from prefrl.store.schema import lease as lease_table
-from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNLEASED, claimable, clips_drawn
+from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNLEASED, claimable, clips_drawn, move
 from prefrl.types import Lease
 
 REPEAT_AFTER = 20  # answers of the same annotator in between, so that he does not merely remember
@@ -79,6 +79,10 @@ def ask_again(
     if mix == Mix() or n <= 0:
         return []
     draw = random.SystemRandom() if rng is None else random.Random(int(rng.integers(2**63)))
+    waiting = claimable(run_id, annotator, skip_cooldown_ms, clips=True)
+    with db.read() as connection:  # a page that waits asks every few seconds: then nobody is kept from writing
+        if not connection.execute(sa.select(sa.exists().where(waiting))).scalar():
+            return []
     leases = []
     with db.write() as connection:
         # one at a time: of two who ask at once, the second sees what the first was given
@@ -88,24 +92,16 @@ def ask_again(
             question = _draw(connection, run_id, annotator, mix, draw)
             if question is None:
                 continue
-            if not _withdraw_one(connection, claimable(run_id, annotator, skip_cooldown_ms, clips=True)):
+            if not move(connection, waiting, {**GONE, **UNLEASED}, limit=1):
                 break
             leases.append(_hand_out(connection, run_id, annotator, question, lease_ms, rng))
     return leases
 
 
-def _withdraw_one(connection: sa.Connection, waiting: sa.ColumnElement[bool]) -> bool:
-    """Withdraws the oldest new question, whose place is taken; False where none waits."""
-    oldest = sa.select(query.c.id).where(waiting).order_by(query.c.id).limit(1).with_for_update(skip_locked=True)
-    place = oldest.cte("place")
-    move = sa.update(query).where(query.c.id.in_(sa.select(place.c.id))).values(**GONE, **UNLEASED)
-    return bool(connection.execute(move.returning(query.c.id)).all())
-
-
 def close_run_out(connection: sa.Connection, run_id: int) -> None:
     """Closes what was asked again and is no longer held by whom it was for."""
     left = sa.and_(query.c.run_id == run_id, RAN_OUT, query.c.purpose.in_(AGAIN))
-    connection.execute(sa.update(query).where(left).values(**GONE, **UNLEASED))
+    move(connection, left, {**GONE, **UNLEASED})
 
 
 def _draw(connection: sa.Connection, run_id: int, who: str, mix: Mix, draw: random.Random) -> _Question | None:

@@ -24,7 +24,7 @@ from prefrl.errors import DataError
 from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
 from prefrl.store.records import chunks, dialect_insert, whole
-from prefrl.store.schema import CLIP_STATES, OPEN, clip, lease, query, run, segment
+from prefrl.store.schema import CLIP_STATES, OPEN, clip, gold, lease, query, run, segment
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def last_drawn_ms(db: Database, run_id: int) -> int:
 
 
 def prune_clips(db: Database, run_id: int, keep: int) -> int:
-    """Deletes drawn clips that no open query needs, so that the database does not grow without bound.
+    """Deletes drawn clips that neither an open query nor a gold question needs: the database does not grow for ever.
 
     A query that is proposed meanwhile loses nothing: its clip is missing, and will be drawn again.
 
@@ -212,7 +212,8 @@ def prune_clips(db: Database, run_id: int, keep: int) -> int:
     """
     sides = (query.c.segment_1, query.c.segment_2)
     unneeded = sa.and_(*(~sa.exists().where(side == clip.c.segment_id, OPEN) for side in sides))
-    old = sa.select(clip.c.segment_id).where(clip.c.state == "ready", _of_run(run_id), unneeded)
+    known = sa.exists().where(sa.or_(gold.c.segment_1 == clip.c.segment_id, gold.c.segment_2 == clip.c.segment_id))
+    old = sa.select(clip.c.segment_id).where(clip.c.state == "ready", _of_run(run_id), unneeded, ~known)
     old = old.order_by(clip.c.updated_ms.desc(), clip.c.segment_id.desc()).offset(max(int(keep), 0))
     if db.dialect == "sqlite":
         old = old.limit(-1)  # SQLite knows no OFFSET without LIMIT

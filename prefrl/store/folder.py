@@ -15,13 +15,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from prefrl.errors import ConfigError
-from prefrl.store.clock import now_ms
 from prefrl.store.comparisons import n_counted
 from prefrl.store.engine import Database
 from prefrl.store.records import insert_or_ignore
 from prefrl.store.runs import Run
 from prefrl.store.schema import OPEN, clip, comparison, query, run, segment
-from prefrl.store.states import RAN_OUT, UNLEASED
+from prefrl.store.states import GONE, RAN_OUT, UNLEASED
 
 CLIPS = "clips"  # env.id of a run that is a folder of videos
 PREFIX = "clip:"
@@ -140,7 +139,7 @@ def ask(
         gone = [side.not_in(ids) for side in (query.c.segment_1, query.c.segment_2)]
         unheld = sa.or_(query.c.state.in_(("proposed", "skipped")), RAN_OUT)
         old = sa.update(query).where(mine, unheld, sa.true() if anew else sa.or_(*gone))
-        connection.execute(old.values(state="expired", closed_ms=now_ms(), **UNLEASED))
+        connection.execute(old.values(**GONE, **UNLEASED))
         waiting = _pairs(connection, query, mine, OPEN)
         known = set(waiting) | set(_pairs(connection, comparison, comparison.c.run_id == run_id))
         pairs = draw(known, max(0, budget - counted - len(waiting)))

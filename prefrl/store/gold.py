@@ -22,6 +22,14 @@ class Gold:
     mu: float
 
 
+def gold_of(one: Comparison) -> Gold | None:
+    """What a comparison says of its pair; None where it says nothing."""
+    if one.mu is None:
+        return None
+    low, high = one.pair
+    return Gold(low, high, one.mu if one.segment_1 == low else 1.0 - one.mu)
+
+
 def mark_gold(db: Database, run_id: int, one: Comparison, annotator: str) -> Gold:
     """Takes a comparison for the right answer to its pair, from now on; an earlier right answer to it goes.
 
@@ -34,13 +42,12 @@ def mark_gold(db: Database, run_id: int, one: Comparison, annotator: str) -> Gol
     Raises:
         DataError: The comparison says nothing about the pair.
     """
-    if one.mu is None:
+    new = gold_of(one)
+    if new is None:
         raise DataError(f"comparison {one.seq} is {one.preference.value!r}, which says nothing about its pair")
-    low, high = one.pair
-    new = Gold(low, high, one.mu if one.segment_1 == low else 1.0 - one.mu)
-    values = {"mu": new.mu, "annotator": annotator}
+    pair, values = {"segment_1": new.segment_1, "segment_2": new.segment_2}, {"mu": new.mu, "annotator": annotator}
     with db.write() as connection:
-        add = dialect_insert(connection, gold).values(run_id=run_id, segment_1=low, segment_2=high, **values)
+        add = dialect_insert(connection, gold).values(run_id=run_id, **pair, **values)
         connection.execute(add.on_conflict_do_update(index_elements=["run_id", "segment_1", "segment_2"], set_=values))
     return new
 

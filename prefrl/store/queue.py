@@ -7,7 +7,6 @@ and of two processes that try the same arrow one finds nothing to do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -21,7 +20,7 @@ from prefrl.store.engine import Database
 from prefrl.store.leases import draw_side, new_token, record
 from prefrl.store.schema import comparison, query, query_skip
 from prefrl.store.schema import lease as lease_table
-from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNDRAWABLE, UNLEASED, claimable, counts
+from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNDRAWABLE, UNLEASED, claimable, counts, move
 from prefrl.store.waiting import QueueState, Reason, n_undrawable, why_empty
 from prefrl.types import Lease
 
@@ -218,14 +217,14 @@ def expire(db: Database, run_id: int, *, before_env_steps: int, include_skipped:
         include_skipped: Also those that were handed out and skipped.
 
     Returns:
-        How many went.
+        How many went; those asked again whose lease ran out go, too, and are not counted.
     """
     old = sa.and_(query.c.run_id == run_id, query.c.env_steps < int(before_env_steps))
     states = ("proposed", "skipped") if include_skipped else ("proposed",)
     with db.write() as connection:
         close_run_out(connection, run_id)
-        _move(connection, sa.and_(old, RAN_OUT), {"state": "proposed", **UNLEASED})
-        return _move(connection, sa.and_(old, query.c.state.in_(states)), GONE)
+        move(connection, sa.and_(old, RAN_OUT), {"state": "proposed", **UNLEASED})
+        return move(connection, sa.and_(old, query.c.state.in_(states)), GONE)
 
 
 def expire_undrawable(db: Database, run_id: int) -> int:
@@ -240,7 +239,7 @@ def expire_undrawable(db: Database, run_id: int) -> int:
         if not connection.execute(sa.select(sa.exists().where(unwatchable, unheld))).scalar():
             return 0
     with db.write() as connection:
-        return _move(connection, sa.and_(unwatchable, unheld), {**GONE, **UNLEASED})
+        return move(connection, sa.and_(unwatchable, unheld), {**GONE, **UNLEASED})
 
 
 def expire_skipped(db: Database, run_id: int) -> int:
@@ -250,7 +249,7 @@ def expire_skipped(db: Database, run_id: int) -> int:
         How many went.
     """
     with db.write() as connection:
-        return _move(connection, sa.and_(query.c.run_id == run_id, query.c.state == "skipped"), GONE)
+        return move(connection, sa.and_(query.c.run_id == run_id, query.c.state == "skipped"), GONE)
 
 
 def still_answering(db: Database, run_id: int, ms: int = ANSWERING_MS) -> bool:
@@ -267,11 +266,3 @@ def asked_pairs(db: Database, run_id: int) -> set[tuple[int, int]]:
             rows = sa.select(table.c.segment_1, table.c.segment_2).where(table.c.run_id == run_id)
             pairs.update((min(a, b), max(a, b)) for a, b in connection.execute(rows))
     return pairs
-
-
-def _move(connection: sa.Connection, where: sa.ColumnElement[bool], values: dict[str, Any]) -> int:
-    """One arrow for many rows; rows in somebody's hands at this moment stay."""
-    free = sa.select(query.c.id).where(where).order_by(query.c.id).with_for_update(skip_locked=True).cte("free")
-    move = sa.update(query).where(query.c.id.in_(sa.select(free.c.id))).values(values)
-    # counted by hand: Python's sqlite3 knows no rowcount of an UPDATE that begins with WITH
-    return len(connection.execute(move.returning(query.c.id)).all())

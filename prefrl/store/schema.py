@@ -10,6 +10,9 @@ A query is only work; it moves along these arrows, each one guarded ``UPDATE …
        |  +---(ran out)---+ +--skip--> skipped --lease (others at once, the same one later)--> leased
        +--expire--> expired
 
+A question that is asked again (see ``again.py``) is made leased, in the place of a proposed one that expires, and
+expires itself where it is skipped or its lease runs out.
+
 A comparison is evidence about two segments: append-only, numbered without gaps by ``seq``, never
 updated; an undo or an edit is a later row that ``supersedes`` an earlier one.
 

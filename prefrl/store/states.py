@@ -55,3 +55,13 @@ def cooling(annotator: str, skip_cooldown_ms: int) -> sa.ColumnElement[bool]:
         query_skip.c.annotator == annotator,
         query_skip.c.at_ms > now_ms() - int(skip_cooldown_ms),
     )
+
+
+def move(
+    connection: sa.Connection, where: sa.ColumnElement[bool], values: dict[str, Any], limit: int | None = None
+) -> int:
+    """One arrow for many rows, oldest first, and how many moved; those in somebody's hands at this moment stay."""
+    free = sa.select(query.c.id).where(where).order_by(query.c.id).limit(limit).with_for_update(skip_locked=True)
+    arrow = sa.update(query).where(query.c.id.in_(sa.select(free.cte("free").c.id))).values(values)
+    # counted by hand: Python's sqlite3 knows no rowcount of an UPDATE that begins with WITH
+    return len(connection.execute(arrow.returning(query.c.id)).all())

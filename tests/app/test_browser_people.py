@@ -66,7 +66,12 @@ def test_keys_for_the_left_hand(served: Any, open_page: Callable[..., Screen]) -
     screen.press("a")
     rows = wait_for_rows(desk, screen, "lefty", 7)  # with what took it back
     assert (rows[-1].preference.value, rows[-1].supersedes) == ("left", rows[-2].seq)
+    # an input method that is composing names no sign, only the place of the key
+    screen.watch()
+    composed = "new KeyboardEvent('keydown', { key: 'Process', code: 'KeyD', bubbles: true, composed: true })"
+    screen.page.evaluate(f"document.body.dispatchEvent({composed})")
+    assert wait_for_rows(desk, screen, "lefty", 8)[-1].preference.value == "right"
     screen.press("t")  # a key of the other layout
     screen.press("p")
     screen.page.wait_for_timeout(500)
-    assert len(rows_of(desk, "lefty")) == 7
+    assert len(rows_of(desk, "lefty")) == 8

@@ -18,7 +18,10 @@ from tests.app.screen import Screen, Server, free_port
 from tests.clip_files import video
 
 pytestmark = pytest.mark.xdist_group("browser")
-LABEL = "import sys; from prefrl.cli import main; main(['label', '--no-browser', '--clips', {!r}, '--db', sys.argv[1], '--port', sys.argv[2]])"  # noqa: E501
+LABEL = (
+    "import sys; from prefrl.cli import main; "
+    "main(['label', '--no-browser', '--clips', {!r}, '--db', sys.argv[1], '--port', sys.argv[2]])"
+)
 WIDTHS = {"a late index.mp4": 64, "b.mp4": 80, "c.webm": 96, "d.webm": 112}  # a file is known by the width of its video
 PLAYS = "() => spy.seen() && spy.playing(spy.pair())"
 WIDE = "() => [...spy.pair().querySelectorAll('video')].map((v) => v.videoWidth)"

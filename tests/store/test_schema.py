@@ -93,6 +93,20 @@ def test_upgrade_of_the_newest_schema_changes_nothing(database_url: str) -> None
     assert migrate.upgrade(database_url) == migrate.head_revision()
 
 
+def test_an_older_database_is_brought_up_to_date_with_all_it_holds(database_url: str) -> None:
+    with Database.create(database_url) as db:
+        runs.create_run(db, "hopper", {}, {})
+        with db.write() as connection:  # as schema 0001 left it
+            metadata.tables["gold"].drop(connection)
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    with pytest.raises(StoreError, match=r"made by an older prefrl \(schema 0001.*`prefrl db upgrade"):
+        Database.open(database_url)
+    assert migrate.upgrade(database_url) == "0001"
+    with Database.open(database_url) as db, db.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert [run.name for run in runs.list_runs(db)] == ["hopper"]
+
+
 def test_upgrade_refuses_a_newer_schema(database_url: str) -> None:
     with Database.create(database_url) as db, db.write() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))

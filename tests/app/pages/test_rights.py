@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from labeling_app import rights, source
 from labeling_app.serve import CODE_VARIABLE
 from labeling_app.words import load
 from prefrl.store.comparisons import tail
 from prefrl.store.engine import Database
 from prefrl.types import Preference
-from tests.app.pages.made import NAME, fine, initial, say, texts
+from tests.app.pages.made import fine, initial, say, texts
 
 CODE = "öpen sesame"
-
-
-@pytest.fixture
-def where(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """The app shows this database, and listens on all addresses."""
-    monkeypatch.setenv(source.DB_VARIABLE, url)
-    monkeypatch.setenv(source.RUN_VARIABLE, NAME)
-    monkeypatch.delenv(CODE_VARIABLE, raising=False)
-    monkeypatch.setattr(st, "get_option", lambda _: "0.0.0.0")
-    monkeypatch.setattr(rights, "WRONG_S", 0)
-    yield monkeypatch
-    if url in source._open:
-        source._open.pop(url).close()
 
 
 def comparisons() -> AppTest:
@@ -73,6 +57,7 @@ def test_who_reaches_the_page_from_elsewhere_may_only_look(db: Database, where: 
 
 
 def test_the_code_is_asked_for_and_looked_at_in_every_pass(db: Database, where: pytest.MonkeyPatch) -> None:
+    where.setattr(st, "get_option", lambda _: "0.0.0.0")
     run = initial(db)
     n = len(tail(db, run.id))
     where.setenv(CODE_VARIABLE, CODE)

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from labeling_app import rights, source
 from labeling_app.rules import rules_of
 from labeling_app.serve import ACCESS_VARIABLE, CODE_VARIABLE, USER_VARIABLE
 from labeling_app.session import Labeler
 from labeling_app.words import load
 from prefrl.config import from_dict
-from prefrl.store.comparisons import tail
+from prefrl.store.comparisons import supersede, tail
 from prefrl.store.engine import Database
 from prefrl.store.gold import gold_questions
 from prefrl.store.runs import get_run, update_label
 from prefrl.store.schema import run as run_table
+from prefrl.types import Preference
 from tests.app.pages.made import NAME, fine, full, initial, say, show, texts
 
 words = load("en")
-
-
-@pytest.fixture(autouse=True)
-def where(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """The app shows this database, on this machine alone."""
-    monkeypatch.setenv(source.DB_VARIABLE, url)
-    monkeypatch.setenv(source.RUN_VARIABLE, NAME)
-    for variable in (ACCESS_VARIABLE, CODE_VARIABLE, USER_VARIABLE):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(st, "get_option", lambda _: "127.0.0.1")
-    monkeypatch.setattr(rights, "WRONG_S", 0)
-    yield monkeypatch
-    if url in source._open:
-        source._open.pop(url).close()
+pytestmark = pytest.mark.usefixtures("where")
 
 
 def settings(**address: str) -> AppTest:
@@ -148,9 +133,43 @@ def test_an_answer_becomes_a_gold_question_and_none_again(db: Database) -> None:
     assert ((known.segment_1, known.segment_2), known.mu) == (row.pair, row.mu)
     assert say("comparisons.marked_gold", n=3) in texts(at)
     assert words("settings.gold_share_means", n=1) in texts(settings())
-    fine(at.selectbox(key="comparisons-open").set_value(3).run())
+    tie = supersede(db, run.id, 3, Preference.TIE, "boss", "corrected")  # the right answer was wrong
+    fine(at.run())
+    fine(at.selectbox(key="comparisons-open").set_value(tie.seq).run())
     fine(at.button(key="comparisons-gold").click().run())
+    assert [known.mu for known in gold_questions(db, run.id)] == [0.5]
+    fine(at.selectbox(key="comparisons-open").set_value(tie.seq).run())
+    fine(at.button(key="comparisons-no-gold").click().run())
     assert gold_questions(db, run.id) == []
+
+
+def test_two_owners_change_different_things(db: Database) -> None:
+    """And what a page cannot show to the digit, it leaves alone."""
+    run = initial(db)
+    update_label(db, run.id, {"repeat_share": 0.125})
+    one, two = settings(), settings()
+    one.text_area(key="settings-instructions").set_value("Higher.")
+    save(one)
+    two.number_input(key="settings-overlap").set_value(3)
+    save(two)
+    rules = rules_of(get_run(db, NAME))
+    assert (rules.instructions, rules.overlap, rules.repeat_share) == ("Higher.", 3, 0.125)
+
+
+def test_behind_a_proxy_that_says_no_name_answers_cannot_be_changed(db: Database, where: pytest.MonkeyPatch) -> None:
+    def script() -> None:
+        from labeling_app import owner
+
+        owner.comparisons_page()
+
+    full(db)
+    where.setenv(USER_VARIABLE, "X-User")
+    where.setattr("labeling_app.owner.may_change", lambda _: True)  # who has typed the owner's code
+    for given, may in (({}, False), ({"X-User": ["boss"]}, True)):
+        where.setattr(Headers, "headers", Given(given))
+        where.setattr(st, "context", Headers())
+        at = fine(AppTest.from_function(script, default_timeout=60).run())
+        assert (say("comparisons.not_allowed") not in texts(at)) == may
 
 
 def test_nobody_comes_in_without_the_access_code(db: Database, where: pytest.MonkeyPatch) -> None:
