@@ -93,7 +93,7 @@ def run_lockstep(
     set_run_state(db, run.id, "running")
     finished = False
     try:
-        with contextlib.suppress(KeyboardInterrupt):  # the second one; its traceback may hold a transaction open
+        with contextlib.suppress(KeyboardInterrupt):  # its traceback may hold a transaction open
             rollout = RolloutRole(db, run, around, log_dir)
             rollout.run_to_end()
             finished = rollout.finished

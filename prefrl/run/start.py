@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -11,10 +13,12 @@ from typing import TYPE_CHECKING
 from prefrl.run.people import Page, PageOptions
 from prefrl.run.status import Status, read_status
 from prefrl.store.engine import Database
-from prefrl.store.runs import Run
+from prefrl.store.runs import Run, set_run_state
 
 if TYPE_CHECKING:
     from prefrl.run.view import View
+
+LOOK_EVERY_S = 0.1  # a signal that the kernel gave to another thread is noticed when the main thread wakes
 
 
 def start(
@@ -57,10 +61,17 @@ def start(
 
 
 def _in_lockstep(db: Database, run: Run, folder: Path, view: View) -> bool:
+    """The work in a thread, while the main thread waits for its end or for the user.
+
+    An exception out of a signal's handler, in the midst of the work, can leave a lock of the database's pool taken
+    for ever. What is still at work when the user asks a second time ends with the process, as after a kill.
+    """
     from prefrl.run.lockstep import run_lockstep
     from prefrl.run.view import SHOW_EVERY_S
 
     shown = 0.0
+    ended: Future[bool] = Future()
+    interrupt = _Interrupt(view)
 
     def show() -> None:
         nonlocal shown
@@ -68,26 +79,37 @@ def _in_lockstep(db: Database, run: Run, folder: Path, view: View) -> bool:
             view.show(read_status(db, run.name))
             shown = time.monotonic()
 
-    return run_lockstep(db, run, _Interrupt(view), str(folder / "tensorboard"), show)
+    def work() -> None:
+        try:
+            ended.set_result(run_lockstep(db, run, interrupt, str(folder / "tensorboard"), show))
+        except BaseException as error:  # for the main thread to raise
+            ended.set_exception(error)
+
+    worker = threading.Thread(target=work, daemon=True, name="lockstep")
+    worker.start()
+    while worker.is_alive() and interrupt.times < 2:
+        worker.join(LOOK_EVERY_S)
+    if worker.is_alive():
+        set_run_state(db, run.id, "stopped")
+        return False
+    return ended.result()
 
 
 class _Interrupt:
-    """True after the first Ctrl-C or SIGTERM; the second one interrupts at once."""
+    """True after Ctrl-C or SIGTERM; how often they came is counted."""
 
     def __init__(self, view: View) -> None:
-        self.view, self.asked, self.said = view, False, False
+        self.view, self.times, self.said = view, 0, False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
+        self.times += 1
 
     def __call__(self) -> bool:
-        if self.asked and not self.said:  # not in the handler, which may have interrupted another line
+        if self.times and not self.said:
             from prefrl.run.view import STOPPING
 
             self.said = True
             self.view.say(STOPPING)
-        return self.asked
+        return self.times > 0
