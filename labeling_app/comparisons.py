@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from labeling_app.annotator import MAX_LENGTH, clean_name
+from labeling_app.personal import authenticated
 from labeling_app.shown import Say
 from prefrl.errors import PrefrlError
 from prefrl.report.markup import moment
@@ -218,6 +219,8 @@ def _replace(db: Database, run: Run, one: Comparison, preference: Preference, wh
     # one id for one intention: a click that is sent twice, or again after an error, stores one row
     key = f"comparisons-uuid-{run.id}-{one.seq}-{preference.value}"
     made = st.session_state.setdefault(key, str(uuid.uuid4()))
-    new = supersede(db, run.id, one.seq, preference, who, made)
+    new = supersede(
+        db, run.id, one.seq, preference, who, made, detail={"authenticated": authenticated(), "page": "comparisons"}
+    )
     words = "comparisons.took_back" if preference is Preference.WITHDRAWN else "comparisons.saved"
     _flash(say(words, n=new.seq, old=one.seq))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -70,8 +71,12 @@ def restore(
     venv = make_normaliser(make_venv(config.env, 1, seed), config.policy, training=False)
     # one environment instead of many: a rollout keeps the size that the learner's settings fit
     policy = dataclasses.replace(config.policy, n_steps=rollout_size(config.policy))
-    model = make_learner(policy, venv, seed)
-    packing.unpack(payload, model, venv)
+    try:
+        model = make_learner(policy, venv, seed)
+        packing.unpack(payload, model, venv)
+    except BaseException:
+        venv.close()
+        raise
     return stored, model, venv
 
 
@@ -103,11 +108,11 @@ def evaluate(
         )
     stored, model, venv = restore(db, run, checkpoint_id)
     returns: list[float] = []
-    obs: Any = venv.reset()
-    while len(returns) < episodes:
-        obs, _, _, infos = venv.step(model.predict(obs, deterministic=deterministic)[0])
-        returns += [float(info["episode"]["r"]) for info in infos if "episode" in info]
-    venv.close()
+    with contextlib.closing(venv):
+        obs: Any = venv.reset()
+        while len(returns) < episodes:
+            obs, _, _, infos = venv.step(model.predict(obs, deterministic=deterministic)[0])
+            returns += [float(info["episode"]["r"]) for info in infos if "episode" in info]
     return Evaluation(
         run=run.name,
         checkpoint=stored.id,

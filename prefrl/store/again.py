@@ -19,7 +19,7 @@ from prefrl.store.leases import draw_side, new_token, record
 from prefrl.store.schema import comparison, gold, query, run
 from prefrl.store.schema import lease as lease_table
 from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNLEASED, claimable, clips_drawn, move
-from prefrl.types import Lease
+from prefrl.types import Lease, Preference
 
 REPEAT_AFTER = 20  # answers of the same annotator in between, so that he does not merely remember
 
@@ -130,9 +130,8 @@ def _golden(connection: sa.Connection, run_id: int, who: str) -> list[_Question]
 
 def _repeatable(connection: sa.Connection, run_id: int, who: str) -> list[_Question]:
     """Pairs that he answered once, and a while ago."""
-    newer = comparison.alias("newer")
-    stands = ~sa.exists().where(newer.c.run_id == run_id, newer.c.supersedes == comparison.c.seq)
-    his = sa.and_(comparison.c.run_id == run_id, comparison.c.annotator == who, comparison.c.mu.is_not(None), stands)
+    mine = sa.and_(comparison.c.run_id == run_id, comparison.c.annotator == who)
+    his = sa.and_(mine, comparison.c.mu.is_not(None), _stands())
     recent = sa.select(comparison.c.seq).where(his).order_by(comparison.c.seq.desc()).limit(1).offset(REPEAT_AFTER)
     latest = connection.execute(recent).scalar()
     if latest is None:
@@ -159,7 +158,9 @@ def _unshared(connection: sa.Connection, run_id: int, who: str, overlap: int) ->
         .where(asked.c.run_id == run_id, _same_pair(asked, query))
         .where(
             sa.or_(
-                sa.exists().where(comparison.c.query_id == asked.c.id, comparison.c.lease_token == lease_table.c.token),
+                sa.exists().where(
+                    comparison.c.query_id == asked.c.id, comparison.c.lease_token == lease_table.c.token, _stands()
+                ),
                 sa.and_(asked.c.lease_token == lease_table.c.token, asked.c.lease_expires_ms > now_ms()),
             )
         )
@@ -174,6 +175,13 @@ def _unshared(connection: sa.Connection, run_id: int, who: str, overlap: int) ->
     )
     row = connection.execute(pairs).one_or_none()
     return None if row is None else _Question(row.segment_1, row.segment_2, "overlap")
+
+
+def _stands() -> sa.ColumnElement[bool]:
+    """Whether an answer was neither taken back nor replaced by another row."""
+    newer = comparison.alias("newer")
+    replaced = sa.exists().where(newer.c.run_id == comparison.c.run_id, newer.c.supersedes == comparison.c.seq)
+    return sa.and_(comparison.c.preference != Preference.WITHDRAWN.value, ~replaced)
 
 
 def _had(who: str, pair: sa.FromClause) -> sa.ColumnElement[bool]:

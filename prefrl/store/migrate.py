@@ -26,8 +26,9 @@ def head_revision() -> str:
 
 def database_revision(connection: sa.Connection) -> str | None:
     """The schema of a database, or None where it holds no prefrl tables."""
-    if not sa.inspect(connection).has_table("alembic_version"):
-        return None
+    inspector = sa.inspect(connection)
+    if not (inspector.has_table("alembic_version") and inspector.has_table("comparison")):
+        return None  # other programs keep their history with alembic, too
     found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
     return None if found is None else str(found)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from prefrl.config import from_dict
 from prefrl.errors import StoreError
 from prefrl.store.engine import Database
 from prefrl.store.records import insert_or_ignore
@@ -122,11 +123,16 @@ def update_config(db: Database, run_id: int, config: dict[str, Any]) -> Run:
 
 
 def update_label(db: Database, run_id: int, values: dict[str, Any]) -> Run:
-    """Changes some of the settings under ``label``, and leaves the rest of the configuration as it is now."""
+    """Changes some of the settings under ``label``, and leaves the rest of the configuration as it is now.
+
+    Raises:
+        ConfigError: There is no such setting, or it cannot have that value.
+    """
     this = run.c.id == run_id
     with db.write() as connection:
         config = connection.execute(sa.select(run.c.config).where(this).with_for_update()).scalar_one()
         changed = {**config, "label": {**config.get("label", {}), **values}}
+        from_dict(changed)
         return _run(connection.execute(sa.update(run).where(this).values(config=changed).returning(*run.c)).one())
 
 

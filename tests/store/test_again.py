@@ -90,6 +90,20 @@ def test_a_pair_in_the_hands_of_the_second_is_not_given_to_a_third(
     assert comparisons.n_counted(db, run_id) == 2
 
 
+def test_an_answer_that_was_taken_back_leaves_room_for_somebody_else(
+    db: Database, run_id: int, pairs: list[tuple[int, int]]
+) -> None:
+    work(db, run_id, "ann", 1)
+    (held,) = ask_again(db, run_id, "bob", Mix(overlap=2))
+    given = say(db, held, "bob")
+    assert ask_again(db, run_id, "cid", Mix(overlap=2)) == []
+    edited = comparisons.supersede(db, run_id, given.seq, Preference.TIE, "owner", "edited")
+    assert ask_again(db, run_id, "cid", Mix(overlap=2)) == [], "it was corrected, and stands"
+    comparisons.supersede(db, run_id, edited.seq, Preference.WITHDRAWN, "bob", "undone")
+    assert [pair(lease) for lease in ask_again(db, run_id, "cid", Mix(overlap=2))] == [pair(held)]
+    assert ask_again(db, run_id, "bob", Mix(overlap=2)) == [], "he has seen it"
+
+
 def test_nobody_is_asked_his_own_pair_as_overlap(db: Database, run_id: int, pairs: list[tuple[int, int]]) -> None:
     work(db, run_id, "ann", 3)
     assert ask_again(db, run_id, "ann", Mix(overlap=5), n=3) == []

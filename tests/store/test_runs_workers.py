@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from prefrl.errors import DataError, FencedError, StoreError
+from prefrl.config import RunConfig, to_dict
+from prefrl.errors import ConfigError, DataError, FencedError, StoreError
 from prefrl.store import runs, workers
 from prefrl.store.engine import Database
 
@@ -90,3 +91,17 @@ def test_roles_are_apart(db: Database, run_id: int) -> None:
     for token in tokens.values():
         workers.beat(db, token)
     assert [one.role for one in workers.workers(db, run_id)] == ["label", "reward", "rollout"]
+
+
+def test_settings_that_cannot_be_are_refused_and_change_nothing(db: Database) -> None:
+    run = runs.create_run(db, "r", to_dict(RunConfig()), {})
+    assert runs.update_label(db, run.id, {"overlap": 2}).config["label"]["overlap"] == 2
+    before = runs.get_run(db, "r").config
+    for bad, match in (
+        ({"overlap": 0}, "overlap"),
+        ({"overlapp": 2}, "overlapp"),
+        ({"gold_share": "all"}, "gold_share"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            runs.update_label(db, run.id, bad)
+    assert runs.get_run(db, "r").config == before

@@ -114,15 +114,20 @@ def test_upgrade_refuses_a_newer_schema(database_url: str) -> None:
         migrate.upgrade(database_url)
 
 
-def test_tables_of_something_else_are_left_alone(sqlite_url: str) -> None:
+@pytest.mark.parametrize("history", [False, True])
+def test_tables_of_something_else_are_left_alone(sqlite_url: str, *, history: bool) -> None:
     path = Path(sqlite_url.removeprefix("sqlite:///"))
     path.parent.mkdir()
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE recipes (name TEXT)")
+    if history:
+        other.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        other.execute("INSERT INTO alembic_version VALUES ('ae1027a6acf')")
+        other.commit()
     other.close()
     before = path.read_bytes()
-    for open_it in (Database.open, Database.create):
-        with pytest.raises(StoreError, match=r"tables of something else \(recipes"):
+    for open_it in (Database.open, Database.create, migrate.upgrade):
+        with pytest.raises(StoreError, match=r"tables of something else \(.*recipes"):
             open_it(sqlite_url)
     assert path.read_bytes() == before
 

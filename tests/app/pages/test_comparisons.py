@@ -113,6 +113,7 @@ def test_an_edit_appends_once_and_shows_its_history(db: Database, url: str) -> N
     rows = tail(db, run.id)
     assert rows[:-1] == before
     assert (rows[-1].supersedes, rows[-1].preference, rows[-1].annotator) == (3, Preference.TIE, "editor")
+    assert rows[-1].detail == {"authenticated": False, "page": "comparisons"}
     assert say("saved", n=rows[-1].seq, old=3) in texts(at)
     choose(at, "open", 3)
     assert say("replaced", n=rows[-1].seq) in texts(at)
@@ -151,7 +152,7 @@ def test_a_change_needs_a_name_and_the_right(db: Database, url: str) -> None:
     at = show("comparisons", url)
     assert say("name_needed") in texts(at)
     assert at.button(key="comparisons-save").disabled
-    for bad in ("oracle", " Import 2", "<b>"):
+    for bad in ("oracle", " Import ", "<b>"):
         fine(at.text_input(key="comparisons-name").set_value(bad).run())
         assert say("name_bad") in texts(at)
         assert at.button(key="comparisons-save").disabled
