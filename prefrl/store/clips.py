@@ -171,9 +171,13 @@ def last_failure(db: Database, run_id: int) -> str | None:
 
 
 def clip_counts(db: Database, run_id: int) -> dict[str, int]:
-    """How many clips of a run are in each state, and how many that open queries need are ``missing``."""
-    statement = sa.select(clip.c.state, sa.func.count()).where(_of_run(run_id)).group_by(clip.c.state)
+    """How many clips of a run are ready and failed, and how many that open queries need are pending and ``missing``.
+
+    One whose renderer died, and whose query is closed by now, is left as it is: nobody waits for it.
+    """
     needed = _needed(run_id)
+    due = sa.or_(clip.c.state != "pending", clip.c.segment_id.in_(sa.select(needed.c.segment_id)))
+    statement = sa.select(clip.c.state, sa.func.count()).where(_of_run(run_id), due).group_by(clip.c.state)
     undrawn = ~sa.exists().where(clip.c.segment_id == needed.c.segment_id)
     missing = sa.select(sa.func.count()).select_from(needed).where(undrawn)
     zero = dict.fromkeys(CLIP_STATES, 0)

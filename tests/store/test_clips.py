@@ -50,6 +50,14 @@ def test_the_oldest_query_is_drawn_first(db: Database, run_id: int, ids: list[in
     assert counted(db, run_id) == (5, 0, 0, 0)
 
 
+def test_what_a_dead_renderer_held_for_a_closed_query_is_not_waited_for(db: Database, run_id: int, proposed) -> None:
+    clips.claim_clips(db, run_id, 9)
+    assert counted(db, run_id) == (5, 0, 0, 0)
+    queue.expire(db, run_id, before_env_steps=10**9)
+    assert counted(db, run_id) == (0, 0, 0, 0)
+    assert clips.claim_clips(db, run_id, 9, stale_ms=0) == []
+
+
 def test_only_open_queries_of_the_run_need_clips(db: Database, run_id: int, ids: list[int], new_segment) -> None:
     other = runs.create_run(db, "other", {}, {}).id
     theirs = segments.add_segments(db, other, [new_segment(1), new_segment(2)], None)
