@@ -1,0 +1,28 @@
+"""The methods that studies compare, each a set of the product's own settings over its defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Settings = dict[str, Any]
+
+# The paper's ablations (section 3.3 and figure 5) and its upper reference.
+METHODS: dict[str, Settings] = {
+    "rl": {"reward": {"source": "true"}},
+    "original": {},
+    "random-queries": {"query": {"selector": "random"}},
+    "no-ensemble": {"reward": {"n_members": 1}, "query": {"selector": "random"}},
+    "no-online": {"label": {"schedule": "upfront"}},
+    "no-regularization": {"reward": {"l2_initial": 0.0}},
+    "no-segments": {"env": {"segment_steps": 1}},
+}
+
+
+def merged(*layers: Settings) -> Settings:
+    """Settings over settings, section by section; the later ones win."""
+    whole: Settings = {}
+    for layer in layers:
+        for key, value in layer.items():
+            old = whole.get(key)
+            whole[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    return whole
