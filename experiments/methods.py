@@ -15,6 +15,7 @@ METHODS: dict[str, Settings] = {
     "no-online": {"label": {"schedule": "upfront"}},
     "no-regularization": {"reward": {"l2_initial": 0.0}},
     "no-segments": {"env": {"segment_steps": 1}},
+    "target": {"reward": {"objective": "target"}},
 }
 
 

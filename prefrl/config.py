@@ -81,6 +81,9 @@ class RewardConfig:
 
     source: str = "learned"
     """learned: from comparisons. true: the environment's own reward, the upper reference of the paper."""
+    objective: str = "preference"
+    """preference: cross-entropy of the answers (equation 1). target: squared error to the segments' true returns, which
+    the oracle true-return then tells (the paper's ablation)."""
     net: str = "mlp"
     """mlp, or module:function making a net for (n_members, obs_dim, act_dim, seed)."""
     n_members: int = 3
@@ -244,6 +247,7 @@ def _check_choices(config: RunConfig) -> None:
         "policy.learner": (config.policy.learner, LEARNERS, True),
         "policy.device": (config.policy.device, ("auto", "cpu", "cuda"), False),
         "reward.source": (config.reward.source, ("learned", "true"), False),
+        "reward.objective": (config.reward.objective, ("preference", "target"), False),
         "reward.device": (config.reward.device, ("auto", "cpu", "cuda"), False),
         "query.variance_of": (config.query.variance_of, ("probability", "logit"), False),
         "label.schedule": (config.label.schedule, SCHEDULES, False),

@@ -76,6 +76,9 @@ class Segment:
         return sha.hexdigest()
 
 
+TOLD = "true_returns"  # in a comparison's detail, where reward.objective is target: of segment 1 and of segment 2
+
+
 @dataclass(frozen=True)
 class Comparison:
     """One row of the database D of the paper: (segment 1, segment 2, mu).

@@ -11,7 +11,7 @@ from prefrl.store.engine import Database
 from prefrl.store.queue import answer, counts, lease, resume_leases
 from prefrl.store.runs import Run
 from prefrl.store.segments import load_segments, recent_segment_ids, true_returns, true_rewards
-from prefrl.types import Answer, Lease
+from prefrl.types import TOLD, Answer, Lease
 
 BATCH = 64
 RECENT = 256
@@ -30,6 +30,7 @@ class OracleRole:
     def __init__(self, db: Database, run: Run) -> None:
         config = from_dict(run.config)
         self.db, self.run, self.label, self.seed = db, run, config.label, config.seed
+        self.objective = config.reward.objective
         self.teacher, self.parameters = make_teacher(self.label.oracle, self.label.oracle_kwargs)
         self.annotator = f"oracle:{self.label.oracle}"
         self._spread: float | None = None
@@ -58,6 +59,8 @@ class OracleRole:
         left, right = pair if lease.shown_left == 1 else pair[::-1]
         rng = rng_for(self.seed, Stream.ORACLE, lease.query_id)
         detail = {"oracle": self.label.oracle, **self.parameters}  # no true return: the reward role reads it
+        if self.objective == "target":  # the ablation that is told them
+            detail[TOLD] = [float(one.rewards.sum()) for one in pair]
         return Answer(
             query_id=lease.query_id,
             token=lease.token,

@@ -13,7 +13,7 @@ from prefrl.errors import RewardError
 from prefrl.reward_model.bootstrap import bags
 from prefrl.reward_model.spaces import Spaces
 from prefrl.store.comparisons import active
-from prefrl.types import Comparison, Segment
+from prefrl.types import TOLD, Comparison, Segment
 
 CAPACITY = 256  # segments, at first
 
@@ -38,6 +38,7 @@ class PreferenceDataset:
         self.seqs: NDArray[np.int64] = np.empty(0, np.int64)  # (B,)
         self.bags: NDArray[np.int64] = np.empty(0, np.int64)  # (B,) see `prefrl.reward_model.bootstrap.bags`
         self.annotators: list[str] = []  # B names
+        self.returns: NDArray[np.float32] = np.empty((0, 2), np.float32)  # (B, 2), NaN where no oracle told them
         self.last_seq = 0
 
     def __len__(self) -> int:
@@ -68,6 +69,8 @@ class PreferenceDataset:
         self.seqs = np.array([r.seq for r in train], np.int64)
         self.bags = bags(train, self.rows)
         self.annotators = [r.annotator for r in train]
+        untold = (np.nan, np.nan)
+        self.returns = np.array([r.detail.get(TOLD, untold) for r in train], np.float32).reshape(-1, 2)
         self.obs, self.act = self._obs[: len(index)], self._act[: len(index)]
 
     def _add_segment(self, id_: int, segment: Segment) -> None:

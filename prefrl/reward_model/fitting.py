@@ -15,7 +15,7 @@ from prefrl.errors import RewardError
 from prefrl.reward_model.bootstrap import bootstrap_weights
 from prefrl.reward_model.calibration import Agreed, Calibration, agreed, agreed_to_metrics, calibrate, to_metrics
 from prefrl.reward_model.dataset import PreferenceDataset
-from prefrl.reward_model.ensemble import RewardEnsemble
+from prefrl.reward_model.ensemble import STD_FLOOR, RewardEnsemble
 from prefrl.reward_model.loss import log_preference, preference_loss
 from prefrl.seeding import Stream
 
@@ -76,14 +76,14 @@ class Fitter:
         weights = bootstrap_weights(self.seed, self.config.n_members, data.bags)  # (M, B)
         batches = self._batches(weights, n_steps)
         backup = [p.detach().clone() for p in self.parameters]
-        mu = torch.from_numpy(data.mu).to(self.ensemble.device)
+        mu, targets = self._told(data)
         pairs = torch.from_numpy(data.pairs).to(self.ensemble.device)
         obs, act = data.obs.to(self.ensemble.device), data.act.to(self.ensemble.device)
         rng_state = torch.get_rng_state()
         torch.manual_seed((self.seed * 7919 + self.n_steps) % 2**63)  # dropout masks
         self.ensemble.train()
         for step, index in enumerate(torch.from_numpy(batches).to(self.ensemble.device)):  # (M, b)
-            loss = preference_loss(self._logits(obs, act, pairs[index]), mu[index], self.config.noise).mean(1)  # (M,)
+            loss = self._loss(self._sums(obs, act, pairs[index]), mu[index], targets[index]).mean(1)  # (M,)
             penalty = sum((p.square().flatten(1).sum(1) for p in self.penalised), torch.zeros_like(self.l2))
             self.optimizer.zero_grad()
             # summed, not averaged: each member's gradient is its own, whatever the number of members
@@ -115,27 +115,55 @@ class Fitter:
             streams.append(stream[: n_steps * size].reshape(n_steps, size))
         return np.stack(streams, axis=1)
 
-    def _logits(self, obs: Tensor, act: Tensor, pairs: Tensor) -> Tensor:
-        """Difference of summed rewards of each member's own pairs (M, b, 2): both segments in one forward."""
+    def _told(self, data: PreferenceDataset) -> tuple[Tensor, Tensor]:
+        """The answers (B,), and the true returns (B, 2) on the scale of those so far, zero where none are fitted.
+
+        Raises:
+            RewardError: The objective is the true returns, and a comparison does not tell them.
+        """
+        mu, targets = torch.from_numpy(data.mu), torch.zeros(len(data), 2)
+        if self.config.objective == "target":
+            untold = np.flatnonzero(np.isnan(data.returns).any(1))
+            if len(untold):
+                raise RewardError(
+                    f"comparison {data.seqs[untold[0]]} tells no true returns, which reward.objective target is "
+                    "fitted to: start a run with the objective preference to learn from it"
+                )
+            returns = torch.from_numpy(data.returns)
+            spread = returns.std(correction=0)
+            targets = (returns - returns.mean()) / (spread if spread > STD_FLOOR else 1.0)
+        return mu.to(self.ensemble.device), targets.to(self.ensemble.device)
+
+    def _loss(self, sums: Tensor, mu: Tensor, targets: Tensor) -> Tensor:
+        """Loss of each comparison: summed rewards of its segments (M, b, 2), answers and targets -> (M, b)."""
+        if self.config.objective == "target":
+            return (sums - targets).square().mean(-1)
+        return preference_loss(sums[..., 0] - sums[..., 1], mu, self.config.noise)
+
+    def _sums(self, obs: Tensor, act: Tensor, pairs: Tensor) -> Tensor:
+        """Summed rewards of each member's own pairs (M, b, 2): both segments in one forward."""
         n_members, b = pairs.shape[:2]
         inputs = self.ensemble.standardise(obs[pairs], act[pairs])
         steps = self.ensemble.net(*(x.reshape(n_members, -1, x.shape[-1]) for x in inputs))
-        r = steps.reshape(n_members, b, 2, -1)  # (M, b, 2, T)
-        return r[:, :, 0].sum(-1) - r[:, :, 1].sum(-1)  # type: ignore[no-any-return]  # nn.Module is untyped
+        return steps.reshape(n_members, b, 2, -1).sum(-1)  # type: ignore[no-any-return]  # nn.Module is untyped
 
     def logits(self, data: PreferenceDataset) -> Tensor:
         """Difference of summed rewards of every comparison, by every member: (M, B)."""
+        sums = self._all_sums(data)
+        return sums[..., 0] - sums[..., 1]
+
+    def _all_sums(self, data: PreferenceDataset) -> Tensor:
+        """Summed rewards of both segments of every comparison, by every member: (M, B, 2)."""
         sums = self.ensemble.segment_rewards(data.obs, data.act).sum(-1)  # (M, S)
-        pairs = torch.from_numpy(data.pairs).to(sums.device)
-        return sums[:, pairs[:, 0]] - sums[:, pairs[:, 1]]
+        return sums[:, torch.from_numpy(data.pairs).to(sums.device)]
 
     def _losses(self, data: PreferenceDataset, weights: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Mean training loss and mean out-of-bag loss of each member, (M,) each; NaN without data."""
         self.ensemble.eval()
-        z = self.logits(data)
+        sums = self._all_sums(data)
         self.ensemble.train()
-        loss = preference_loss(z, torch.from_numpy(data.mu).to(z.device), self.config.noise)  # (M, B)
-        w = torch.from_numpy(weights).to(z.device)
+        loss = self._loss(sums, *self._told(data))  # (M, B)
+        w = torch.from_numpy(weights).to(sums.device)
         oob = w == 0
         return (loss * w).sum(1) / w.sum(1), (loss * oob).sum(1) / oob.sum(1)
 

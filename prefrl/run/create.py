@@ -99,6 +99,11 @@ def check_truth(config: RunConfig) -> None:
     from prefrl.oracle.teachers import TEACHERS
 
     env, oracle = config.env.id, config.label.oracle
+    if config.reward.objective == "target" and oracle != "true-return":
+        raise ConfigError(
+            f"reward.objective is target, which is fitted to true returns, but label.oracle is {oracle!r}: only the "
+            "oracle true-return tells them"
+        )
     if has_true_reward(env):
         return
     if config.reward.source == "true":

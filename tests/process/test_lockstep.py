@@ -41,7 +41,7 @@ from prefrl.store.rewards import load_reward, reward_versions
 from prefrl.store.runs import get_run
 from prefrl.store.segments import load_segments, recent_segment_ids, true_returns
 from prefrl.store.workers import claim, release, workers
-from prefrl.types import Answer, Preference
+from prefrl.types import TOLD, Answer, Preference
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lockstep.json"
 
@@ -117,6 +117,24 @@ def test_one_seed_is_one_run_to_the_bit(reference, tmp_path):
     for what, expected in reference[2].items():
         assert again[what] == expected, what
     db.close()
+
+
+def test_only_the_ablation_that_is_told_true_returns_is_told_them(reference, tmp_path):
+    db, run = make(tmp_path, settings(reward__objective="target"))
+    assert run_lockstep(db, run)
+    rows = tail(db, run.id)
+    true = true_returns(db, {i for c in rows for i in (c.segment_1, c.segment_2)})
+    assert len(rows) == 24
+    for row in rows:
+        assert row.detail[TOLD] == pytest.approx([true[row.segment_1], true[row.segment_2]])
+    assert all(TOLD not in c.detail for c in tail(reference[0], reference[1].id))
+    db.close()
+
+
+def test_true_returns_are_told_by_the_oracle_that_has_them(tmp_path):
+    for oracle in ("none", "equal", "tests.process.test_lockstep:nobody"):
+        with pytest.raises(ConfigError, match=r"label.oracle is .*: only the oracle true-return tells them"):
+            prepare(settings(reward__objective="target", label__oracle=oracle))
 
 
 def test_another_seed_is_another_run(reference, tmp_path):

@@ -19,7 +19,7 @@ from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes, ten
 from prefrl.reward_model.fitting import L2_EVERY, L2_FACTOR, L2_MAX, L2_MIN, Fitter
 from prefrl.reward_model.loss import preference_loss
 from prefrl.reward_model.spaces import Spaces
-from prefrl.types import Comparison, Preference, Segment
+from prefrl.types import TOLD, Comparison, Preference, Segment
 
 STEPS = 5
 SPACES = Spaces((3,), (1,))
@@ -112,6 +112,60 @@ def test_nothing_is_learned_from_shuffled_answers(seed: int) -> None:
     report = _fitter(seed).fit(data, 200)
     assert report.oob_accuracy == pytest.approx(0.5, abs=0.12)
     assert report.oob_loss > math.log(2)
+
+
+def _telling(n: int, seed: int = 0) -> tuple[PreferenceDataset, list[Segment]]:
+    """Comparisons whose oracle tells both true returns, and whose answers are all left."""
+    segments, rng = _segments(200, seed), np.random.default_rng(seed)
+    rows = []
+    for seq in range(1, n + 1):
+        a, b = rng.choice(200, 2, replace=False).tolist()
+        told = [_true_return(segments[a]), _true_return(segments[b])]
+        rows.append(dataclasses.replace(_row(seq, a, b, Preference.LEFT), detail={TOLD: told}))
+    data = PreferenceDataset(SPACES, STEPS)
+    data.extend(rows, dict(enumerate(segments)))
+    return data, segments
+
+
+def _correlation(fitter: Fitter, seed: int) -> float:
+    fresh = _segments(200, seed + 50)
+    learned = fitter.ensemble.member_rewards(
+        np.concatenate([s.obs for s in fresh]), np.concatenate([s.act for s in fresh])
+    )
+    true = np.concatenate([np.concatenate([s.obs, s.act], 1) @ WEIGHTS for s in fresh])
+    return min(float(np.corrcoef(member, true)[0, 1]) for member in learned.numpy())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_true_returns_are_fitted_where_they_are_the_objective_and_only_there(seed: int) -> None:
+    """All answers say left: whoever learns from them learns nothing of the reward (of four inputs some fit by chance)."""
+    data, _ = _telling(300, seed)
+    told, answers = _fitter(seed, objective="target"), _fitter(seed)
+    told.fit(data, 200)
+    answers.fit(data, 200)
+    assert _correlation(told, seed) > 0.9
+    assert _correlation(answers, seed) < 0.5
+    data.returns = np.random.default_rng(seed).permutation(data.returns.ravel()).reshape(-1, 2)
+    shuffled = _fitter(seed, objective="target")
+    shuffled.fit(data, 200)
+    assert _correlation(shuffled, seed) < 0.5
+
+
+def test_the_loss_of_a_target_is_the_squared_distance_on_the_returns_own_scale() -> None:
+    data, _ = _telling(40)
+    fitter = _fitter(objective="target", n_members=1)
+    report = fitter.report(data)
+    scaled = (data.returns - data.returns.mean()) / data.returns.std()
+    sums = fitter.ensemble.segment_rewards(data.obs, data.act).sum(-1)[0].numpy()
+    losses = ((sums[data.pairs] - scaled) ** 2).mean(1)
+    weights = bootstrap_weights(0, 1, data.bags)[0]
+    assert report.train_loss == pytest.approx(np.average(losses, weights=weights), rel=1e-4)
+    assert report.oob_loss == pytest.approx(losses[weights == 0].mean(), rel=1e-4)
+
+
+def test_a_comparison_that_tells_no_return_is_no_target() -> None:
+    with pytest.raises(RewardError, match=r"comparison 1 tells no true returns.*reward.objective target"):
+        _fitter(objective="target").fit(_data(3), 1)
 
 
 def test_before_fitting_the_accuracy_is_chance_and_the_loss_that_of_a_coin() -> None:
