@@ -68,7 +68,7 @@ def locked(folder: Path) -> Iterator[int | None]:
 
 
 def run_cell(folder: Path, cell: Cell, started: Callable[[subprocess.Popen[bytes]], None]) -> str:
-    """Run a cell, or go on with it, and write its ``result.json``; returns its state.
+    """Run a cell, or go on with it, and write its ``result.json``, or why there is none; returns its state.
 
     Args:
         folder: Of the cell.
@@ -86,11 +86,17 @@ def run_cell(folder: Path, cell: Cell, started: Callable[[subprocess.Popen[bytes
             return DONE
         (folder / "failure.txt").unlink(missing_ok=True)
         try:
-            _prepare(folder, cell)
+            return _run(folder, cell, started, lock)
         except PrefrlError as error:
             _write(folder / "failure.txt", str(error))
             return FAILED
+
+
+def _run(folder: Path, cell: Cell, started: Callable[[subprocess.Popen[bytes]], None], lock: int) -> str:
+    _prepare(folder, cell)
+    if not _finished(folder):  # else whoever ran it was killed before he could say so
         words = [sys.executable, "-m", "prefrl", "resume", RUN, "--mode", cell.mode, "--db", url_of(folder)]
+        _note(folder, {"commit": commit()})
         begun = time.monotonic()
         with (folder / "log.txt").open("ab") as log:
             child = subprocess.Popen(
@@ -105,15 +111,16 @@ def run_cell(folder: Path, cell: Cell, started: Callable[[subprocess.Popen[bytes
             started(child)
             _, status, used = os.wait4(child.pid, 0)
             child.returncode = code = os.waitstatus_to_exitcode(status)
-        _note(folder, time.monotonic() - begun, used.ru_utime + used.ru_stime)
+        cpu_s = used.ru_utime + used.ru_stime
+        _note(folder, {"wall_s": round(time.monotonic() - begun, 1), "cpu_s": round(cpu_s, 1)})
         if not _finished(folder):
             if code in STOPPED:
                 return INTERRUPTED
             said = (folder / "log.txt").read_text(errors="replace")[-2000:]
             _write(folder / "failure.txt", f"exit code {code}\n{said}")
             return FAILED
-        _write(folder / "result.json", json.dumps(collect(folder, cell)))
-        return DONE
+    _write(folder / "result.json", json.dumps(collect(folder, cell)))
+    return DONE
 
 
 def collect(folder: Path, cell: Cell) -> dict[str, Any]:
@@ -125,7 +132,9 @@ def collect(folder: Path, cell: Cell) -> dict[str, Any]:
         }
     if facts.quality:
         curves["correlation"] = [(a.env_steps, round(a.correlation, 4)) for a in facts.quality.agreements]
-    attempts = [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
+    notes = [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
+    commits, costs = [one for one in notes if "commit" in one], [one for one in notes if "wall_s" in one]
+    known = len(commits) == len(costs)  # else a runner was killed, and nobody saw what its process took
     return {
         "cell": folder.name,
         "task": cell.task,
@@ -134,14 +143,15 @@ def collect(folder: Path, cell: Cell) -> dict[str, Any]:
         "seed": cell.seed,
         "mode": cell.mode,
         "settings": cell.settings,
+        "steps": cell.config.policy.steps,
         "env_steps": status.env_steps,
         "comparisons": status.comparisons,
         "true_return": status.metrics.get("true_return"),
         "curves": curves,
-        "wall_s": round(sum(a["wall_s"] for a in attempts), 1),
-        "cpu_s": round(sum(a["cpu_s"] for a in attempts), 1),
-        "attempts": len(attempts),
-        "commit": attempts[-1]["commit"],
+        "wall_s": round(sum(one["wall_s"] for one in costs), 1) if known else None,
+        "cpu_s": round(sum(one["cpu_s"] for one in costs), 1) if known else None,
+        "attempts": len(commits),
+        "commits": sorted({one["commit"] for one in commits}),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "machine": machine(),
     }
@@ -171,10 +181,10 @@ def _finished(folder: Path) -> bool:
         return get_run(db, RUN).state == "done"
 
 
-def _note(folder: Path, wall_s: float, cpu_s: float) -> None:
-    line = json.dumps({"wall_s": round(wall_s, 1), "cpu_s": round(cpu_s, 1), "commit": commit()})
+def _note(folder: Path, what: dict[str, Any]) -> None:
+    """A line when a process starts, and another when it has ended."""
     with (folder / "attempts.jsonl").open("a") as file:
-        file.write(line + "\n")
+        file.write(json.dumps(what) + "\n")
 
 
 def _write(path: Path, text: str) -> None:

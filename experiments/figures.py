@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,7 +49,12 @@ class Series:
     @property
     def final(self) -> list[float]:
         """True return of the last episodes of each seed."""
-        return [float(cell["true_return"]) for cell in self.cells]
+        return [known(cell["true_return"]) for cell in self.cells]
+
+
+def known(value: float | None) -> float:
+    """A number, or NaN where it is not known."""
+    return math.nan if value is None else float(value)
 
 
 Study = dict[str, dict[str, Series]]  # task -> name of the series
@@ -75,7 +81,10 @@ def read_study(folder: Path) -> Study:
     for cell in sorted(cells, key=lambda cell: (cell["method"] != REFERENCE, cell["seed"])):
         study.setdefault(cell["task"], {}).setdefault(_name(cell), Series()).cells.append(cell)
     for row in points:
-        curves = study[row["task"]][_name(row)].curves.setdefault(row["metric"], {})
+        series = study.get(row["task"], {}).get(_name(row))
+        if series is None:  # a cell that was done between the two readings
+            continue
+        curves = series.curves.setdefault(row["metric"], {})
         curves.setdefault(row["seed"], []).append((row["env_steps"], row["value"]))
     return study
 
@@ -115,10 +124,13 @@ def rows(series: Mapping[str, Series]) -> list[list[str]]:
         middle, low, high = interval([np.array(one.final)])
         share = percent(float(np.mean(one.final)) / reference) if reference > 0 else "-"  # of a loss no share
         each = ", ".join(number(value) for value in one.final)
-        wall, cpu = (float(np.mean([cell[key] for cell in one.cells])) for key in ("wall_s", "cpu_s"))
+        wall, cpu = (number(float(np.mean([known(cell[key]) for cell in one.cells]))) for key in ("wall_s", "cpu_s"))
         interval_ = f"{number(middle)} ({number(low)} to {number(high)})"
         found.append([name, str(len(one.cells)), interval_, number(float(np.mean(one.final))), share, each])
-        found[-1] += [f"{wall:.0f} / {cpu:.0f}", ", ".join(sorted({cell["commit"] for cell in one.cells}))]
+        found[-1] += [
+            f"{wall} / {cpu}",
+            ", ".join(sorted({commit for cell in one.cells for commit in cell["commits"]})),
+        ]
     return found
 
 

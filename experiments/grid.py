@@ -103,6 +103,7 @@ def cells_of(values: Mapping[str, Any]) -> list[Cell]:
     for grid in grids:
         for cell in _cells(grid, mode, _table(values, "settings"), methods):
             cells.setdefault(cell.name, cell)
+    _check_apart(list(cells.values()))
     _check(list(cells.values()))
     return sorted(cells.values(), key=lambda cell: cell.seed)
 
@@ -131,18 +132,34 @@ def _cells(grid: dict[str, Any], mode: str, common: Settings, methods: dict[str,
     missing = [axis for axis in ("task", "method", "seed", "steps") if axis not in grid]
     if missing:
         raise ConfigError(f"a [[grid]] has no {missing[0]}")
-    tasks, names, labels, steps = (_several(grid.get(axis)) for axis in ("task", "method", "labels", "steps"))
+    tasks, names, labels = (_several(grid.get(axis)) for axis in ("task", "method", "labels"))
     _known("method", names, methods)
     cells = []
-    for task, method, n_labels, n_steps, seed in itertools.product(
-        tasks, names, labels, steps, parse_seeds(grid["seed"])
-    ):
-        settings = merged(common, methods[method], {"env": {"id": task}, "policy": {"steps": n_steps}, "seed": seed})
+    for task, method, n_labels, seed in itertools.product(tasks, names, labels, parse_seeds(grid["seed"])):
+        given = {"env": {"id": task}, "policy": {"steps": grid["steps"]}, "seed": seed}
+        settings = merged(common, methods[method], given)
         learned = from_dict(settings).reward.source == "learned"
         if learned and n_labels is not None:
             settings = merged(settings, {"label": {"budget": n_labels}})
         cells.append(Cell(task, method, n_labels if learned else None, seed, mode, settings))
     return cells
+
+
+def _check_apart(cells: list[Cell]) -> None:
+    """A study's curves are over the same steps, and a method means one thing in it.
+
+    Raises:
+        ConfigError: Names two cells that nothing in its tables would tell apart.
+    """
+    seen: dict[tuple[Any, ...], Cell] = {}
+    for cell in cells:
+        same = seen.setdefault((cell.task, cell.method, cell.labels, cell.seed), cell)
+        if same is not cell:
+            raise ConfigError(
+                f"{cell.task}, {cell.method}, seed {cell.seed} is there twice with different settings (steps "
+                f"{same.config.policy.steps} and {cell.config.policy.steps}): give one of them a method of its own "
+                "under [methods], or a file of its own"
+            )
 
 
 def _check(cells: list[Cell]) -> None:

@@ -10,8 +10,11 @@ done, ``cells.json`` (a record a cell) and ``curves.parquet`` (a row a point) ho
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
+import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
@@ -27,7 +31,7 @@ from typing import Any
 from experiments.cells import DONE, FAILED, TAKEN, result_of, run_cell, state_of
 from experiments.grid import Cell, read_grid
 from prefrl.errors import ConfigError, PrefrlError
-from prefrl.report.markup import duration
+from prefrl.report.markup import duration, number
 
 MIN_FREE = 500_000_000  # bytes: a database in use grows by less
 
@@ -55,8 +59,8 @@ class Sweep:
 
     def run(self) -> bool:
         """Run what is missing; True if every cell is done."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, self._on_signal)
         self.say(f"{len(self.cells)} cells, {len(self._todo)} to run, {self.jobs} side by side")
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.jobs)]
         for thread in threads:
@@ -74,8 +78,12 @@ class Sweep:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.stop = True
         for child in list(self._children):  # one more each time: the second stops it at once
-            if child.returncode is None:
-                os.kill(child.pid, signal.SIGINT)
+            _interrupt(child)
+
+    def _started(self, child: subprocess.Popen[bytes]) -> None:
+        self._children.add(child)
+        if self.stop:  # while it was being prepared
+            _interrupt(child)
 
     def _work(self) -> None:
         while not self.stop:
@@ -92,11 +100,14 @@ class Sweep:
             return
         self._states[cell.name] = "running"
         try:
-            state = run_cell(self.folder(cell), cell, self._children.add)
+            state = run_cell(self.folder(cell), cell, self._started)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._end(f"{'the disk is full' if full else f'{self.folder(cell)} cannot be written'} ({error.strerror})")
             state = state_of(self.folder(cell))
+        except Exception:  # one cell must not take the others with it
+            state = FAILED
+            (self.folder(cell) / "failure.txt").write_text(traceback.format_exc())
         with self._lock:
             self._states[cell.name] = state
             if state == DONE:
@@ -106,7 +117,7 @@ class Sweep:
     def _outcome(self, cell: Cell, state: str) -> str:
         if state == DONE:
             result = result_of(self.folder(cell))
-            return f"true return {result['true_return']:.2f} in {result['wall_s']:.0f} s"
+            return f"true return {shown(result['true_return'])} in {shown(result['wall_s'])} s"
         return f"{state}, see {self.folder(cell) / 'failure.txt'}" if state == FAILED else state
 
     def _left(self) -> str:
@@ -118,7 +129,10 @@ class Sweep:
         rates: dict[str, list[float]] = {}
         for cell in done:
             result = result_of(self.folder(cell))
-            rates.setdefault(cell.task, []).append(result["wall_s"] / result["env_steps"])
+            if result["wall_s"] is not None:
+                rates.setdefault(cell.task, []).append(result["wall_s"] / result["env_steps"])
+        if not rates:
+            return f"{len(left)} left"
         usual = sum(sum(r) for r in rates.values()) / sum(len(r) for r in rates.values())
         rate = {task: sum(r) / len(r) for task, r in rates.items()}
         seconds = sum(rate.get(cell.task, usual) * cell.config.policy.steps for cell in left) / self.jobs
@@ -136,8 +150,25 @@ class Sweep:
             self.say("stopped; the same command goes on")
 
 
+def shown(value: float | None) -> str:
+    """A number that may be unknown."""
+    return number(math.nan if value is None else value)
+
+
+def _interrupt(child: subprocess.Popen[bytes]) -> None:
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended this moment
+            os.kill(child.pid, signal.SIGINT)
+
+
 def write_tables(out: Path, folders: Iterable[Path]) -> None:
-    """All results of a study as ``cells.json`` and ``curves.parquet``."""
+    """All results of a study as ``cells.json`` and ``curves.parquet``, by one runner at a time."""
+    with (out / "tables.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _write_tables(out, folders)
+
+
+def _write_tables(out: Path, folders: Iterable[Path]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 

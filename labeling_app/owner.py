@@ -26,7 +26,10 @@ def comparisons_page() -> None:
 
     def show(db: Database, run_name: str, words: Words) -> None:
         name = visitor()
-        editable = may_change(words) and not (authenticated() and name is None)  # a proxy's name is not typed
+        nameless = authenticated() and name is None  # a proxy's name is not typed
+        if nameless:
+            st.error(words("page.nameless"))
+        editable = may_change(words) and not nameless
         comparisons.page(db, run_name, words, annotator=name or "", editable=editable)
 
     _with_run(show)

@@ -249,7 +249,10 @@ class Labeler:
             if old.seq not in {past.seq for past in near}:
                 return "too_long_ago"
             try:
-                supersede(self.db, holder.run_id, old.seq, Preference.WITHDRAWN, holder.annotator, entry.id)
+                detail = self._detail(entry, holder)
+                supersede(
+                    self.db, holder.run_id, old.seq, Preference.WITHDRAWN, holder.annotator, entry.id, detail=detail
+                )
             except DataError:
                 continue
             return "undone"

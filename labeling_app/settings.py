@@ -46,29 +46,53 @@ def page(db: Database, run_name: str, words: Words, *, annotator: str, editable:
 
 
 def _of_run(db: Database, run: Run, words: Words, *, editable: bool) -> None:
-    rules = rules_of(run)
+    generation, rules = _shown(run)
     st.caption(words("settings.run_means", name=plain(run.name)))
     if not editable:
         st.info(words("settings.read_only" if db.readonly else "settings.not_allowed"))
     with st.form("settings", border=False):
-        typed = _fields(rules, words, len(gold_questions(db, run.id)), disabled=not editable)
+        typed = _fields(rules, words, len(gold_questions(db, run.id)), generation, disabled=not editable)
         saved = st.form_submit_button(words("settings.save"), type="primary", disabled=not editable)
     st.subheader(words("settings.preview"))
     st.markdown(task_instructions(run, words) or words("page.instructions"))
-    # what was on the page before he typed: only what he changed is stored, beside what others change meanwhile
-    before = st.session_state.setdefault("settings-before", typed)
     if saved and editable:
+        before = _as_typed(rules)  # only what he changed is stored, beside what others change meanwhile
         update_label(db, run.id, {name: value for name, value in typed.items() if value != before[name]})
-        del st.session_state["settings-before"]
+        del st.session_state["settings-seen"]
         st.session_state["settings-flash"] = words("settings.saved")
         st.rerun()
 
 
-def _fields(rules: LabelConfig, words: Words, n_gold: int, *, disabled: bool) -> dict[str, object]:
+def _shown(run: Run) -> tuple[int, LabelConfig]:
+    """A number of the fields on the page, and the rules that they were made of.
+
+    Both are new where the fields are: on the first pass, when the page is come back to, and after a save.
+    """
+    state = st.session_state
+    generation, run_id, rules = state.get("settings-seen", (0, None, None))
+    if run_id != run.id or f"settings-overlap-{generation}" not in state:
+        generation = state["settings-generation"] = state.get("settings-generation", 0) + 1
+        rules = rules_of(run)
+        state["settings-seen"] = (generation, run.id, rules)
+    return generation, rules
+
+
+def _as_typed(rules: LabelConfig) -> dict[str, object]:
+    """What the fields hold as long as nobody has typed."""
+    return {
+        "instructions": rules.instructions.strip(),
+        "overlap": rules.overlap,
+        "repeat_share": round(100 * rules.repeat_share) / 100,
+        "gold_share": round(100 * rules.gold_share) / 100,
+        "prefetch": rules.prefetch,
+    }
+
+
+def _fields(rules: LabelConfig, words: Words, n_gold: int, generation: int, *, disabled: bool) -> dict[str, object]:
     """The settings as they are typed now."""
 
     def whole(name: str, least: int, most: int, now: int) -> int:
-        label, key = words(f"settings.{name}"), f"settings-{name}"
+        label, key = words(f"settings.{name}"), f"settings-{name}-{generation}"
         typed = st.number_input(label, least, max(most, now), now, 1, key=key, disabled=disabled)
         st.caption(words(f"settings.{name}_means", n=n_gold))
         return typed
@@ -80,7 +104,7 @@ def _fields(rules: LabelConfig, words: Words, n_gold: int, *, disabled: bool) ->
         words("settings.instructions"),
         rules.instructions,
         max_chars=MAX_WORDS,
-        key="settings-instructions",
+        key=f"settings-instructions-{generation}",
         disabled=disabled,
     )
     st.caption(words("settings.instructions_means"))

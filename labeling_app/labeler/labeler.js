@@ -228,8 +228,9 @@ class Page {
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
     const target = event.composedPath()[0];
     if (target instanceof Element && target.closest(TYPING)) return;
-    // another keyboard than a Latin one: the place of the key counts
-    const key = /^[ -~]$/.test(event.key) ? event.key.toLowerCase() : latin(event.code) || event.key;
+    // another keyboard than a Latin one, or an input method at work: the place of the key counts
+    const foreign = /^[^ -~]$/u.test(event.key) || ["Process", "Unidentified"].includes(event.key);
+    const key = (foreign && latin(event.code)) || (event.key.length === 1 ? event.key.toLowerCase() : event.key);
     if (key === "Escape" && !this.part("help").hidden) { this.help(); return; }
     const keys = { ...ARROWS, ...this.keys };
     const name = Object.hasOwn(keys, key) ? keys[key] : null;

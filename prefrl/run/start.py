@@ -8,12 +8,12 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from prefrl.run.people import Page, PageOptions
 from prefrl.run.status import Status, read_status
 from prefrl.store.engine import Database
-from prefrl.store.runs import Run, set_run_state
+from prefrl.store.runs import Run, interrupt_run
 
 if TYPE_CHECKING:
     from prefrl.run.view import View
@@ -71,7 +71,6 @@ def _in_lockstep(db: Database, run: Run, folder: Path, view: View) -> bool:
 
     shown = 0.0
     ended: Future[bool] = Future()
-    interrupt = _Interrupt(view)
 
     def show() -> None:
         nonlocal shown
@@ -86,11 +85,11 @@ def _in_lockstep(db: Database, run: Run, folder: Path, view: View) -> bool:
             ended.set_exception(error)
 
     worker = threading.Thread(target=work, daemon=True, name="lockstep")
-    worker.start()
-    while worker.is_alive() and interrupt.times < 2:
-        worker.join(LOOK_EVERY_S)
-    if worker.is_alive():
-        set_run_state(db, run.id, "stopped")
+    with _Interrupt(view) as interrupt:
+        worker.start()
+        while worker.is_alive() and interrupt.times < 2:
+            worker.join(LOOK_EVERY_S)
+    if worker.is_alive() and interrupt_run(db, run.id):
         return False
     return ended.result()
 
@@ -100,8 +99,14 @@ class _Interrupt:
 
     def __init__(self, view: View) -> None:
         self.view, self.times, self.said = view, 0, False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.times += 1

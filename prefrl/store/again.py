@@ -21,6 +21,7 @@ from prefrl.store.schema import lease as lease_table
 from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNLEASED, claimable, clips_drawn, move
 from prefrl.types import Lease, Preference
 
+UNDO_MS = 120_000  # for so long an answer that was undone is still its annotator's to give
 REPEAT_AFTER = 20  # answers of the same annotator in between, so that he does not merely remember
 
 
@@ -81,7 +82,8 @@ def ask_again(
     draw = random.SystemRandom() if rng is None else random.Random(int(rng.integers(2**63)))
     waiting = claimable(run_id, annotator, skip_cooldown_ms, clips=True)
     with db.read() as connection:  # a page that waits asks every few seconds: then nobody is kept from writing
-        if not connection.execute(sa.select(sa.exists().where(waiting))).scalar():
+        anything = sa.or_(sa.exists().where(waiting), sa.exists().where(_run_out(run_id)))
+        if not connection.execute(sa.select(anything)).scalar():
             return []
     leases = []
     with db.write() as connection:
@@ -100,8 +102,11 @@ def ask_again(
 
 def close_run_out(connection: sa.Connection, run_id: int) -> None:
     """Closes what was asked again and is no longer held by whom it was for."""
-    left = sa.and_(query.c.run_id == run_id, RAN_OUT, query.c.purpose.in_(AGAIN))
-    move(connection, left, {**GONE, **UNLEASED})
+    move(connection, _run_out(run_id), {**GONE, **UNLEASED})
+
+
+def _run_out(run_id: int) -> sa.ColumnElement[bool]:
+    return sa.and_(query.c.run_id == run_id, RAN_OUT, query.c.purpose.in_(AGAIN))
 
 
 def _draw(connection: sa.Connection, run_id: int, who: str, mix: Mix, draw: random.Random) -> _Question | None:
@@ -131,7 +136,7 @@ def _golden(connection: sa.Connection, run_id: int, who: str) -> list[_Question]
 def _repeatable(connection: sa.Connection, run_id: int, who: str) -> list[_Question]:
     """Pairs that he answered once, and a while ago."""
     mine = sa.and_(comparison.c.run_id == run_id, comparison.c.annotator == who)
-    his = sa.and_(mine, comparison.c.mu.is_not(None), _stands())
+    his = sa.and_(mine, comparison.c.mu.is_not(None), _newest())
     recent = sa.select(comparison.c.seq).where(his).order_by(comparison.c.seq.desc()).limit(1).offset(REPEAT_AFTER)
     latest = connection.execute(recent).scalar()
     if latest is None:
@@ -159,7 +164,10 @@ def _unshared(connection: sa.Connection, run_id: int, who: str, overlap: int) ->
         .where(
             sa.or_(
                 sa.exists().where(
-                    comparison.c.query_id == asked.c.id, comparison.c.lease_token == lease_table.c.token, _stands()
+                    comparison.c.query_id == asked.c.id,
+                    comparison.c.lease_token == lease_table.c.token,
+                    _newest(),
+                    sa.or_(comparison.c.preference != Preference.WITHDRAWN.value, _undone_just_now()),
                 ),
                 sa.and_(asked.c.lease_token == lease_table.c.token, asked.c.lease_expires_ms > now_ms()),
             )
@@ -177,11 +185,16 @@ def _unshared(connection: sa.Connection, run_id: int, who: str, overlap: int) ->
     return None if row is None else _Question(row.segment_1, row.segment_2, "overlap")
 
 
-def _stands() -> sa.ColumnElement[bool]:
-    """Whether an answer was neither taken back nor replaced by another row."""
+def _newest() -> sa.ColumnElement[bool]:
+    """Whether no other row has replaced a comparison."""
     newer = comparison.alias("newer")
-    replaced = sa.exists().where(newer.c.run_id == comparison.c.run_id, newer.c.supersedes == comparison.c.seq)
-    return sa.and_(comparison.c.preference != Preference.WITHDRAWN.value, ~replaced)
+    return ~sa.exists().where(newer.c.run_id == comparison.c.run_id, newer.c.supersedes == comparison.c.seq)
+
+
+def _undone_just_now() -> sa.ColumnElement[bool]:
+    """Whether who answered has taken it back a moment ago: his page shows him the pair, to be answered anew."""
+    own = comparison.c.annotator == lease_table.c.annotator
+    return sa.and_(own, comparison.c.created_ms > now_ms() - UNDO_MS)
 
 
 def _had(who: str, pair: sa.FromClause) -> sa.ColumnElement[bool]:

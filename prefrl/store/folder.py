@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from prefrl.errors import ConfigError
+from prefrl.store.again import close_run_out
 from prefrl.store.comparisons import n_counted
 from prefrl.store.engine import Database
 from prefrl.store.records import insert_or_ignore
@@ -136,6 +137,7 @@ def ask(
     with db.write() as connection:
         # one at a time: of two that open the same folder, the second sees the pairs of the first
         connection.execute(sa.select(run.c.id).where(run.c.id == run_id).with_for_update())
+        close_run_out(connection, run_id)
         gone = [side.not_in(ids) for side in (query.c.segment_1, query.c.segment_2)]
         unheld = sa.or_(query.c.state.in_(("proposed", "skipped")), RAN_OUT)
         old = sa.update(query).where(mine, unheld, sa.true() if anew else sa.or_(*gone))

@@ -111,6 +111,13 @@ def set_run_state(db: Database, run_id: int, state: str) -> None:
         raise StoreError(f"{db.url}: there is no run number {run_id}: `prefrl status` lists the runs")
 
 
+def interrupt_run(db: Database, run_id: int) -> bool:
+    """Notes that a run which was going on has been stopped; False where it was not going on, and nothing changes."""
+    going = sa.update(run).where(run.c.id == run_id, run.c.state == "running")
+    with db.write() as connection:
+        return bool(connection.execute(going.values(state="stopped")).rowcount)
+
+
 def _run(row: sa.Row[Any]) -> Run:
     return Run(row.id, row.name, row.config, row.versions, row.state, row.created_ms)
 
@@ -128,11 +135,11 @@ def update_label(db: Database, run_id: int, values: dict[str, Any]) -> Run:
     Raises:
         ConfigError: There is no such setting, or it cannot have that value.
     """
+    from_dict({"label": values})  # what else a run holds may be another prefrl's
     this = run.c.id == run_id
     with db.write() as connection:
         config = connection.execute(sa.select(run.c.config).where(this).with_for_update()).scalar_one()
         changed = {**config, "label": {**config.get("label", {}), **values}}
-        from_dict(changed)
         return _run(connection.execute(sa.update(run).where(this).values(config=changed).returning(*run.c)).one())
 
 

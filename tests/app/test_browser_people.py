@@ -71,7 +71,12 @@ def test_keys_for_the_left_hand(served: Any, open_page: Callable[..., Screen]) -
     composed = "new KeyboardEvent('keydown', { key: 'Process', code: 'KeyD', bubbles: true, composed: true })"
     screen.page.evaluate(f"document.body.dispatchEvent({composed})")
     assert wait_for_rows(desk, screen, "lefty", 8)[-1].preference.value == "right"
+    # a keyboard with a layer of arrows over its letters says which sign it means
+    screen.watch()
+    layer = "new KeyboardEvent('keydown', { key: 'ArrowLeft', code: 'KeyD', bubbles: true, composed: true })"
+    screen.page.evaluate(f"document.body.dispatchEvent({layer})")
+    assert wait_for_rows(desk, screen, "lefty", 9)[-1].preference.value == "left"
     screen.press("t")  # a key of the other layout
     screen.press("p")
     screen.page.wait_for_timeout(500)
-    assert len(rows_of(desk, "lefty")) == 8
+    assert len(rows_of(desk, "lefty")) == 9

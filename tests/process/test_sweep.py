@@ -57,7 +57,7 @@ def folders(grid: Path) -> list[Path]:
 
 
 def attempts(folder: Path) -> int:
-    return len((folder / "attempts.jsonl").read_text().splitlines())
+    return (folder / "attempts.jsonl").read_text().count("commit")
 
 
 def until(what, timeout: float = 60) -> None:
@@ -86,7 +86,7 @@ def test_two_runners_share_a_study_and_its_tables_hold_every_cell_once(grid: Pat
     assert [attempts(folder) for folder in folders(grid)] == [1, 1]
     assert all("true return" in words for words in said), "both had work"
     again = start(grid)
-    words, _ = again.communicate(timeout=60)
+    words, _ = again.communicate(timeout=180)
     assert again.returncode == 0
     assert "2 cells, 0 to run" in words
     records = json.loads((grid.parent / "out" / "cells.json").read_text())
@@ -96,7 +96,7 @@ def test_two_runners_share_a_study_and_its_tables_hold_every_cell_once(grid: Pat
         assert record["comparisons"] == 20
         assert record["cpu_s"] > 0.5
         assert record["versions"]["torch"]
-        assert record["commit"]
+        assert len(record["commits"]) == 1
     table = parquet.read_table(grid.parent / "out" / "curves.parquet").to_pandas()
     returns = table[(table.metric == "true_return") & (table.seed == 1)]
     assert returns.env_steps.is_monotonic_increasing
@@ -113,7 +113,7 @@ def test_a_killed_runner_loses_nothing_and_what_is_not_done_is_no_result(grid: P
     runner.communicate()
     with locked(folder) as lock:
         assert lock is None, "the process that it left behind still has the cell"
-    words, _ = start(grid).communicate(timeout=60)
+    words, _ = start(grid).communicate(timeout=180)
     assert "1 taken by another runner" in words
     os.kill(child, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{child}").exists())
@@ -126,7 +126,7 @@ def test_an_interrupt_ends_the_runs_in_good_order_and_the_study_goes_on(grid: Pa
     pid_of_child(runner)
     time.sleep(3)  # into its work: so early a process is still importing, which ends as well
     runner.send_signal(signal.SIGINT)
-    words, _ = runner.communicate(timeout=60)
+    words, _ = runner.communicate(timeout=180)
     assert runner.returncode == 1
     assert "the same command goes on" in words
     assert [state_of(folder) for folder in folders(grid)][1:] == [OPEN]

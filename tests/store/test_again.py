@@ -14,7 +14,7 @@ from prefrl.store import again, clips, comparisons, gold, queue
 from prefrl.store.again import Mix, ask_again
 from prefrl.store.browse import expected_answers
 from prefrl.store.engine import Database
-from prefrl.store.schema import query
+from prefrl.store.schema import comparison, query
 from prefrl.types import Answer, Comparison, Lease, Preference
 
 uuids = itertools.count()
@@ -99,9 +99,31 @@ def test_an_answer_that_was_taken_back_leaves_room_for_somebody_else(
     assert ask_again(db, run_id, "cid", Mix(overlap=2)) == []
     edited = comparisons.supersede(db, run_id, given.seq, Preference.TIE, "owner", "edited")
     assert ask_again(db, run_id, "cid", Mix(overlap=2)) == [], "it was corrected, and stands"
-    comparisons.supersede(db, run_id, edited.seq, Preference.WITHDRAWN, "bob", "undone")
+    gone = comparisons.supersede(db, run_id, edited.seq, Preference.WITHDRAWN, "bob", "undone")
+    assert ask_again(db, run_id, "cid", Mix(overlap=2)) == [], "bob's page shows it, for him to answer anew"
+    with db.write() as connection:
+        earlier = sa.update(comparison).where(comparison.c.seq == gone.seq)
+        connection.execute(earlier.values(created_ms=comparison.c.created_ms - again.UNDO_MS))
     assert [pair(lease) for lease in ask_again(db, run_id, "cid", Mix(overlap=2))] == [pair(held)]
     assert ask_again(db, run_id, "bob", Mix(overlap=2)) == [], "he has seen it"
+
+
+def test_what_the_owner_takes_back_is_somebody_elses_at_once(
+    db: Database, run_id: int, pairs: list[tuple[int, int]]
+) -> None:
+    work(db, run_id, "ann", 1)
+    (held,) = ask_again(db, run_id, "bob", Mix(overlap=2))
+    comparisons.supersede(db, run_id, say(db, held, "bob").seq, Preference.WITHDRAWN, "owner", "gone")
+    assert [pair(lease) for lease in ask_again(db, run_id, "cid", Mix(overlap=2))] == [pair(held)]
+
+
+def test_clips_of_gold_questions_stay(db: Database, run_id: int, pairs: list[tuple[int, int]]) -> None:
+    kept, gone = (say(db, lease, "ann") for lease in queue.lease(db, run_id, "ann", n=2, clips=True))
+    gold.mark_gold(db, run_id, kept, "boss")
+    queue.expire(db, run_id, before_env_steps=10**9)
+    clips.prune_clips(db, run_id, 0)
+    assert clips.load_clip(db, kept.segment_1) == clips.load_clip(db, kept.segment_2) == b"v"
+    assert {clips.load_clip(db, id_) for id_ in set(gone.pair) - set(kept.pair)} == {None}
 
 
 def test_nobody_is_asked_his_own_pair_as_overlap(db: Database, run_id: int, pairs: list[tuple[int, int]]) -> None:

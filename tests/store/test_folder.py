@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from prefrl.config import EnvConfig, LabelConfig, RunConfig, to_dict
 from prefrl.store import queue
+from prefrl.store.again import Mix, ask_again
 from prefrl.store.clips import clip_counts, load_clip
 from prefrl.store.engine import Database
 from prefrl.store.folder import Pair, add_clip, ask, clip_names, is_clips, rename_clip, stored_clips
@@ -43,6 +44,19 @@ def states(db: Database) -> dict[Pair, str]:
     with db.read() as connection:
         rows = connection.execute(sa.select(query).order_by(query.c.id)).all()
     return {(row.segment_1, row.segment_2): row.state for row in rows}
+
+
+def test_what_was_asked_again_and_nobody_answered_leaves_room_for_another(db: Database) -> None:
+    run, ids = make(db)
+    draw, _ = in_order(ids)
+    assert ask(db, run.id, ids, 3, draw, anew=False) == 3
+    for one in queue.lease(db, run.id, "ann", n=2, clips=True):
+        answered(db, one)
+    (again,) = ask_again(db, run.id, "bob", Mix(overlap=2))  # in the place of the third
+    with db.write() as connection:
+        connection.execute(sa.update(query).where(query.c.id == again.query_id).values(lease_expires_ms=0))
+    assert ask(db, run.id, ids, 3, draw, anew=False) == 1
+    assert list(states(db).values()).count("proposed") == 1
 
 
 def test_a_video_is_a_segment_with_its_clip_ready(db: Database) -> None:

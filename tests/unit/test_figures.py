@@ -18,7 +18,7 @@ def done(folder: Path, method: str, labels: int | None, seed: int, final: float)
     cell.mkdir(parents=True)
     result = {
         **{"cell": cell.name, "task": "pendulum", "method": method, "labels": labels, "seed": seed},
-        **{"true_return": final, "wall_s": 10.0, "cpu_s": 8.0, "commit": "<abc>", "env_steps": 200},
+        **{"true_return": final, "wall_s": 10.0, "cpu_s": 8.0, "commits": ["<abc>"], "env_steps": 200},
         **{"versions": {"torch": "2"}, "machine": "here"},
         "curves": {"true_return": [(0, 0.0), (100, final / 2), (200, final)], "oob_accuracy": []},
     }

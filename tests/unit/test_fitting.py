@@ -138,7 +138,7 @@ def _correlation(fitter: Fitter, seed: int) -> float:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_true_returns_are_fitted_where_they_are_the_objective_and_only_there(seed: int) -> None:
-    """All answers say left: whoever learns from them learns nothing of the reward (of four inputs some fit by chance)."""
+    """All answers say left: whoever learns from them learns little of the reward."""
     data, _ = _telling(300, seed)
     told, answers = _fitter(seed, objective="target"), _fitter(seed)
     told.fit(data, 200)

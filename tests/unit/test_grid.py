@@ -66,6 +66,13 @@ def test_the_same_cell_in_two_grids_is_one() -> None:
     assert cells_of(twice) == cells_of(grid())
 
 
+def test_cells_that_the_tables_cannot_tell_apart_are_refused() -> None:
+    twice = grid()
+    twice["grid"].append({**twice["grid"][0], "steps": 80000})
+    with pytest.raises(ConfigError, match=r"pendulum, rl, seed 0 is there twice .*60000 and 80000"):
+        cells_of(twice)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -57,15 +59,21 @@ def save(at: AppTest) -> AppTest:
     return fine(button.click().run())
 
 
+def field(at: AppTest, name: str) -> Any:
+    """The one field of a setting that is on the page."""
+    (found,) = [one for one in (*at.text_area, *at.number_input) if str(one.key).startswith(f"settings-{name}-")]
+    return found
+
+
 def test_the_owner_settles_the_run(db: Database) -> None:
     run = initial(db)
     before = run.config
     at = settings()
-    at.text_area(key="settings-instructions").set_value(" Prefer the *higher* one. ")
-    at.number_input(key="settings-overlap").set_value(2)
-    at.number_input(key="settings-repeat_share").set_value(5)
-    at.number_input(key="settings-gold_share").set_value(10)
-    at.number_input(key="settings-prefetch").set_value(4)
+    field(at, "instructions").set_value(" Prefer the *higher* one. ")
+    field(at, "overlap").set_value(2)
+    field(at, "repeat_share").set_value(5)
+    field(at, "gold_share").set_value(10)
+    field(at, "prefetch").set_value(4)
     save(at)
     assert words("settings.saved") in texts(at)
     assert "Prefer the *higher* one." in texts(at)
@@ -73,7 +81,7 @@ def test_the_owner_settles_the_run(db: Database) -> None:
     changed = {"instructions": "Prefer the *higher* one.", "overlap": 2, "repeat_share": 0.05, "gold_share": 0.1}
     assert after.config == {**before, "label": {**before["label"], **changed, "prefetch": 4}}
     assert from_dict(after.config).label.overlap == 2  # and it is a configuration that a trainer can read
-    assert settings().number_input(key="settings-repeat_share").value == 5
+    assert field(settings(), "repeat_share").value == 5
 
 
 def test_who_may_not_sees_them_and_changes_nothing(db: Database, where: pytest.MonkeyPatch) -> None:
@@ -86,10 +94,10 @@ def test_who_may_not_sees_them_and_changes_nothing(db: Database, where: pytest.M
     assert all(one.disabled for one in fields)
     where.setenv(CODE_VARIABLE, "sesame")
     at = settings()
-    (field,) = [one for one in at.text_input if one.proto.type]
-    field.set_value("sesame")
+    (code,) = [one for one in at.text_input if one.proto.type]
+    code.set_value("sesame")
     fine(at.button[0].click().run())
-    at.number_input(key="settings-overlap").set_value(5)
+    field(at, "overlap").set_value(5)
     where.setenv(CODE_VARIABLE, "changed since")  # at the click it is asked for again
     save(at)
     assert get_run(db, NAME).config == run.config
@@ -113,7 +121,7 @@ def test_a_run_of_an_older_prefrl_has_the_usual_rules(db: Database) -> None:
         connection.execute(run_table.update().values(config={**run.config, "label": {**label, "newer": 1}}))
     rules = rules_of(get_run(db, NAME))
     assert (rules.budget, rules.overlap, rules.repeat_share, rules.prefetch) == (40, 1, 0.0, 3)
-    assert settings().number_input(key="settings-prefetch").value == 3
+    assert field(settings(), "prefetch").value == 3
 
 
 def test_the_next_pair_follows_the_settings(db: Database) -> None:
@@ -148,12 +156,42 @@ def test_two_owners_change_different_things(db: Database) -> None:
     run = initial(db)
     update_label(db, run.id, {"repeat_share": 0.125})
     one, two = settings(), settings()
-    one.text_area(key="settings-instructions").set_value("Higher.")
+    field(one, "instructions").set_value("Higher.")
     save(one)
-    two.number_input(key="settings-overlap").set_value(3)
+    field(two, "overlap").set_value(3)
     save(two)
     rules = rules_of(get_run(db, NAME))
     assert (rules.instructions, rules.overlap, rules.repeat_share) == ("Higher.", 3, 0.125)
+
+
+def test_what_was_seen_when_the_page_was_opened_decides_what_was_changed(db: Database) -> None:
+    def script() -> None:
+        import streamlit as st
+
+        from labeling_app import owner
+
+        if not st.session_state.get("elsewhere"):
+            owner.settings_page()
+
+    run = initial(db)
+    at = fine(AppTest.from_function(script, default_timeout=60).run())
+    update_label(db, run.id, {"overlap": 3})
+    for elsewhere in (True, False):
+        at.session_state["elsewhere"] = elsewhere
+        fine(at.run())
+    assert field(at, "overlap").value == 3
+    field(at, "overlap").set_value(1)
+    save(at)
+    assert rules_of(get_run(db, NAME)).overlap == 1
+    update_label(db, run.id, {"overlap": 5})
+    field(at, "instructions").set_value("Higher.")
+    save(at)
+    rules = rules_of(get_run(db, NAME))
+    assert (rules.overlap, rules.instructions) == (5, "Higher."), "what another owner changed meanwhile stays"
+    assert field(at, "overlap").value == 5, "and is on the page after the save"
+    field(at, "overlap").set_value(1)
+    save(at)
+    assert rules_of(get_run(db, NAME)).overlap == 1
 
 
 def test_behind_a_proxy_that_says_no_name_answers_cannot_be_changed(db: Database, where: pytest.MonkeyPatch) -> None:
