@@ -12,7 +12,7 @@ import streamlit as st
 
 from labeling_app.annotator import MAX_LENGTH, clean_name
 from labeling_app.personal import authenticated
-from labeling_app.shown import Say
+from labeling_app.shown import NONE, Say
 from prefrl.errors import PrefrlError
 from prefrl.report.markup import moment
 from prefrl.segments.video import media_type
@@ -85,7 +85,7 @@ def listing(db: Database, run: Run, say: Say) -> tuple[Entry, ...]:
         db, run.id, wanted, sort=sort, descending=descending, limit=size, offset=(int(at) - 1) * size
     )
     columns = {say(f"comparisons.col_{name}"): [_cell(e, name, say) for e in found.entries] for name in COLUMNS}
-    st.dataframe(columns, hide_index=True, width="stretch")
+    st.dataframe(columns, hide_index=True, width="stretch", placeholder=NONE)
     return found.entries
 
 
@@ -148,7 +148,7 @@ def details(db: Database, run: Run, entry: Entry, say: Say) -> None:
     rows = history(db, run.id, one.seq)
     names = ("seq", "preference", "annotator", "created_ms")
     columns = {say(f"comparisons.col_{n}"): [_cell(Entry(r, None), n, say) for r in rows] for n in names}
-    st.dataframe(columns, hide_index=True, width="stretch")
+    st.dataframe(columns, hide_index=True, width="stretch", placeholder=NONE)
     st.caption(say("comparisons.history_means"))
 
 

@@ -124,13 +124,16 @@ def hacking(facts: Facts, say: Say) -> None:
 
 
 def returns(facts: Facts, say: Say) -> None:
-    """True and learned return of the last episodes, side by side: their scales differ."""
+    """True and learned return of the last episodes, apart: their scales differ."""
     st.header(say("dashboard.returns"))
     shown = [("true_return", facts.true)]
     if facts.is_learned:
         shown.append(("learned_return", facts.learned))
-    for column, (name, series) in zip(st.columns(len(shown)), shown, strict=True):
-        with column:
+    # side by side where there is something to compare
+    beside = all(np.isfinite(series.values).any() for _, series in shown)
+    places = st.columns(len(shown)) if beside else [st.container() for _ in shown]
+    for place, (name, series) in zip(places, shown, strict=True):
+        with place:
             _return(name, series, facts.is_learned, say)
 
 

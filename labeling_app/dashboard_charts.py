@@ -41,7 +41,7 @@ def lines(rows: Rows, steps: str, value: str, *, level: float | None = None, ste
     """
     legend = alt.Legend(orient="top") if _several(rows) else None
     base = alt.Chart(pd.DataFrame(rows)).encode(
-        x=alt.X("steps:Q", title=steps, axis=alt.Axis(format="~s")),
+        x=alt.X("steps:Q", title=steps, axis=alt.Axis(labelExpr="format(datum.value, '~s')")),
         y=alt.Y("value:Q", title=value, scale=alt.Scale(zero=False)),
         color=alt.Color("what:N", title=None, legend=legend),
         # not by colour alone: the second line is dashed

@@ -52,7 +52,7 @@ def plain(text: object) -> str:
 
 def tile(label: str, value: str, caption: str) -> None:
     """One number with its meaning underneath."""
-    with st.container(border=True):
+    with st.container(border=True, height="stretch"):  # as tall as its neighbours
         st.metric(label, value)
         st.caption(caption)
 

@@ -17,6 +17,7 @@ from prefrl.transfer import export_comparisons, import_comparisons
 from prefrl.transfer.columns import FORMATS
 from prefrl.transfer.labels import ENCODINGS
 
+NAMES = {".csv": "CSV", ".jsonl": "JSONL", ".parquet": "Parquet"}
 EXPORTS = {".csv": "text/csv", ".jsonl": "application/x-ndjson", ".parquet": "application/vnd.apache.parquet"}
 
 
@@ -50,7 +51,7 @@ def exporting(db: Database, run_name: str, say: Say, *, of_clips: bool = False) 
     suffix = st.radio(
         say("transfer.format"),
         list(EXPORTS),
-        format_func=lambda s: s[1:].upper() if s == ".csv" else s[1:],
+        format_func=NAMES.__getitem__,
         horizontal=True,
         key="transfer-format",
     )

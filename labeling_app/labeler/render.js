@@ -94,7 +94,10 @@ Object.assign(Page.prototype, {
 
   fit(item) {
     const video = loadedVideo(item);
-    if (video) this.part("stage").style.aspectRatio = `${2 * video.videoWidth} / ${video.videoHeight}`;
+    if (!video) return;
+    const { style } = this.part("stage");
+    style.aspectRatio = `${2 * video.videoWidth} / ${video.videoHeight}`;
+    style.setProperty("--ratio", video.videoWidth / video.videoHeight);
   },
 
   renderProgress(done, budget) {
