@@ -90,7 +90,8 @@ def score(obs: NDArray[np.floating], landing: float = 1.5) -> float:
     What comes after a fall counts for nothing.
     """
     seen = before_fall(obs)
-    return float(np.minimum(turned(seen), 1).mean() + landing * come_round(seen).sum() / len(obs))
+    far = 1 - np.abs(1 - turned(seen))  # who turns further than once around comes away from it
+    return float(far.mean() + landing * come_round(seen).sum() / len(obs))
 
 
 def judge(visible: float = 0.03) -> Teacher:
