@@ -38,7 +38,7 @@ CLIPS = {  # recipe of the paper: clip steps, frames a second, horizon
     "reacher": (15, 10, 50),
     "pendulum": (15, 10, 100),
     "double-pendulum": (15, 10, 100),
-    "backflip-hopper": (90, 60, 300),
+    "backflip-hopper": (120, 80, 120),
     "one-leg-cheetah": (30, 20, 1000),
 }
 

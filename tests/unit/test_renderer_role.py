@@ -74,7 +74,7 @@ def draw_all(role: RendererRole) -> int:
     return n
 
 
-@pytest.mark.parametrize(("task", "fps"), [("hopper", 40), ("pendulum", 10), ("backflip-hopper", 60)])
+@pytest.mark.parametrize(("task", "fps"), [("hopper", 40), ("pendulum", 10), ("backflip-hopper", 80)])
 def test_the_clips_of_open_queries_are_drawn(db: Database, task: str, fps: int) -> None:
     run = make_run(db, task)
     role = RendererRole(db, run)
