@@ -33,7 +33,8 @@ def label_page() -> None:
     if annotator is None:
         _ask_name(words)
         return
-    st.markdown(_instructions(words))
+    st.session_state["instructions"] = told = _instructions(words)
+    st.markdown(told or words("page.instructions"))
     _board(words, annotator)
     _settings(words, annotator)
 
@@ -43,6 +44,8 @@ def _board(words: Words, annotator: str) -> None:
     """Reruns alone at every answer, so that the rest of the page is left in peace."""
     if not entered():
         st.rerun()
+    if (now := _instructions(words)) and now != st.session_state.get("instructions"):
+        st.rerun()  # the owner has changed them, and they are above, outside this fragment
     sent = waiting_outbox()
     data = _data(words, annotator, sent)
     data["keys"] = page_keys()
@@ -68,14 +71,14 @@ def _data(words: Words, annotator: str, outbox: object) -> dict[str, Any]:
     return board(labeler, words, outbox)
 
 
-def _instructions(words: Words) -> str:
-    """The owner's words for this task, else what holds for all tasks."""
+def _instructions(words: Words) -> str | None:
+    """The owner's words for this task, else what holds for all tasks; None while the database does not answer."""
     general = words("page.instructions")
     try:
         where = source()
         run = find_run(database(where.url), where.run_name) if exists(where.url) else None
     except StoreError:
-        return general
+        return None
     task = task_instructions(run, words) if run else ""
     return f"{task}\n\n{general}" if task else general
 

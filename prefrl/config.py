@@ -185,6 +185,7 @@ class RunConfig:
 
 
 _TINY, _INF = 1e-12, math.inf
+_MOST = 10**15  # of any whole number: more steps than anybody makes, and databases and floats still hold it exactly
 _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "env.horizon": (1, _INF),
     "env.segment_steps": (1, _INF),
@@ -228,6 +229,8 @@ def check(config: RunConfig) -> None:
     for name, (low, high) in _BOUNDS.items():
         section, _, key = name.rpartition(".")
         value = getattr(getattr(config, section) if section else config, key)
+        if isinstance(value, int) and value > _MOST:
+            raise ConfigError(f"{name} must be at most {_MOST:,}, not {value}")
         if value is not None and not (low <= value <= high and value < _INF):
             above = "above 0" if low == _TINY else f"at least {low:g}"
             raise ConfigError(f"{name} must be {above}{'' if high == _INF else f' and at most {high}'}, not {value}")

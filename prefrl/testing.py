@@ -56,8 +56,9 @@ def check_selector(select: Selector) -> None:
     candidates = draw_candidates(20, 50, set(), rng)
     known = {tuple(row) for row in candidates.tolist()}
     for n in (1, 5, 80):
-        chosen = [tuple(row) for row in select(ensemble, obs, act, candidates, n).tolist()]
-        again = [tuple(row) for row in select(ensemble, obs, act, candidates, n).tolist()]
+        chosen, again = (
+            [tuple(row) for row in np.asarray(select(ensemble, obs, act, candidates, n)).tolist()] for _ in range(2)
+        )
         if not 0 < len(chosen) <= n:
             faults.append(f"returned {len(chosen)} pairs when {n} were asked for")
         if len(set(chosen)) < len(chosen) or not set(chosen) <= known:

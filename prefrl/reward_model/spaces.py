@@ -44,13 +44,16 @@ class Spaces:
         Raises:
             RewardError: The shapes are not this environment's; names both.
         """
+        obs, act = np.asarray(obs), np.asarray(act)
         for what, array, shape in (("observation", obs, self.obs_shape), ("action", act, self.act_shape)):
             if array.shape[1:] != shape:
                 raise RewardError(f"the reward model takes {what}s of shape {shape}, but was given {array.shape[1:]}")
         n = len(obs)
-        flat_obs = np.ascontiguousarray(obs, np.float32).reshape(n, -1)
+        if len(act) != n:
+            raise RewardError(f"there must be one action for each observation, but there are {len(act)} for {n}")
+        flat_obs = np.ascontiguousarray(obs, np.float32).reshape(n, self.obs_dim)
         if self.n_actions is None:
-            return flat_obs, np.ascontiguousarray(act, np.float32).reshape(n, -1)
+            return flat_obs, np.ascontiguousarray(act, np.float32).reshape(n, self.act_dim)
         return flat_obs, np.eye(self.n_actions, dtype=np.float32)[np.asarray(act, np.int64)]
 
     def to_dict(self) -> dict[str, Any]:

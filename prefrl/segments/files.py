@@ -79,7 +79,11 @@ def look(folder: Path) -> Folder:
         raise DataError(f"--clips {folder}: {error.strerror or error}: name a folder that holds videos") from error
     videos: dict[str, VideoFile] = {}
     left_out: list[tuple[str, str]] = []
-    wanted = [name for name in names if Path(name).suffix.lower() in SUFFIXES and not (path / name).is_dir()]
+    wanted = [
+        name
+        for name in names
+        if Path(name).suffix.lower() in SUFFIXES and name[0] != "." and not (path / name).is_dir()
+    ]
     for name in wanted:
         try:
             video = _video(path, name)

@@ -132,6 +132,8 @@ def _array(row: dict[str, Any], name: str, default: np.dtype[Any]) -> NDArray[An
         raw = _shaped(raw, name, shape)
     if not np.isfinite(raw).all():
         raise RowError(f"{name} holds NaN or infinity")
+    if np.abs(raw).max(initial=0) > np.finfo(np.float32).max:  # what the reward model computes in
+        raise RowError(f"{name} holds numbers beyond 3.4e38, which float32 cannot")
     return _cast(raw, name, default if dtype is None else DTYPES[dtype])
 
 

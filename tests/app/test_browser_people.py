@@ -49,6 +49,22 @@ def test_a_pair_is_asked_of_two_people_where_the_owner_wants_it(served: Any, ope
         update_label(desk.db, desk.run.id, {"overlap": 1})
 
 
+def test_new_instructions_reach_a_page_that_is_open(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(4)
+    screen = open_page(server, "reader")
+    screen.watch()
+    screen.page.evaluate("window.stays = true")
+    update_label(desk.db, desk.run.id, {"instructions": "Prefer the *quicker* one."})
+    try:
+        screen.press("ArrowLeft")
+        screen.page.get_by_text("Prefer the quicker one.").wait_for(timeout=15_000)
+        assert screen.page.evaluate("window.stays"), "without a reload"
+        wait_for_rows(desk, screen, "reader", 1)
+    finally:
+        update_label(desk.db, desk.run.id, {"instructions": ""})
+
+
 def test_keys_for_the_left_hand(served: Any, open_page: Callable[..., Screen]) -> None:
     desk, server = served
     desk.propose(8)

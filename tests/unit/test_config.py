@@ -460,3 +460,12 @@ def test_other_environments_keep_their_own_horizon() -> None:
 def test_very_short_runs_resolve() -> None:
     config = resolve(RunConfig(policy=PolicyConfig(steps=3)))
     assert config.label.tau == config.query.max_age == 1
+
+
+@pytest.mark.parametrize(("section", "name"), [("policy", "steps"), ("label", "budget")])
+def test_whole_numbers_fit_any_database(section: str, name: str) -> None:
+    assert from_dict({section: {name: 10**15}})
+    with pytest.raises(
+        ConfigError, match=rf"{section}.{name} must be at most 1,000,000,000,000,000, not 1000000000000001"
+    ):
+        from_dict({section: {name: 10**15 + 1}})

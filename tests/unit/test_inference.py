@@ -73,6 +73,15 @@ def linear(n_members: int, obs_dim: int, act_dim: int, *, seed: int, dropout: fl
     return Other(n_members, obs_dim, act_dim, seed=seed, dropout=dropout)
 
 
+def test_lists_will_do_and_nothing_gives_nothing() -> None:
+    reward = stepwise(_fitted(Spaces((3,), (2,)), 3, np.random.default_rng(0)))
+    one = reward(np.ones((2, 3)), np.zeros((2, 2)))
+    np.testing.assert_array_equal(reward([[1.0] * 3] * 2, [[0.0] * 2] * 2), one)  # type: ignore[arg-type]
+    assert reward(np.empty((0, 3)), np.empty((0, 2))).shape == (0,)
+    with pytest.raises(RewardError, match="one action for each observation, but there are 3 for 2"):
+        reward(np.zeros((2, 3)), np.zeros((3, 2)))
+
+
 @pytest.mark.parametrize("obs", [np.zeros((2, 4)), np.zeros((2, 3, 1))])
 def test_wrong_shapes_are_named(obs: np.ndarray) -> None:
     reward = stepwise(_fitted(Spaces((3,), (2,)), 3, np.random.default_rng(0)))
