@@ -1,6 +1,6 @@
 """The paper's back-flip (section 3.2), taught by a judge that looks at whole clips as a person would.
 
-    prefrl run backflip-hopper --label.oracle experiments.backflip:judge --steps 450000 --name flip
+    prefrl run backflip-hopper --label.oracle experiments.backflip:judge --name flip  # settings: experiments/README.md
     python -m experiments.backflip flip --video flip.mp4
 
 The judge is an oracle of one's own: no reward of single steps exists anywhere. The second command lets the
