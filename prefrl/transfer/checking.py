@@ -106,6 +106,9 @@ def _segment(row: dict[str, Any], name: str, run: Target) -> Segment:
     states = None if row.get(f"{name}_states") is None else _array(row, f"{name}_states", np.dtype(np.float64))
     if states is not None and (states.ndim < 2 or len(states) != run.segment_steps):
         raise RowError(f"{name}_states has shape {states.shape}: ({run.segment_steps}, n_state) is needed")
+    for what, array in (("obs", obs), ("act", act)):
+        if array.dtype.kind == "f" and np.abs(array).max(initial=0) > np.finfo(np.float32).max:
+            raise RowError(f"{name}_{what} holds numbers beyond 3.4e38, more than the reward model's float32 can hold")
     where = {key: _whole(row, f"{name}_{key}") or 0 for key in ("env_index", "episode", "start", "env_steps")}
     # marked as imported: only segments of the run itself have true rewards, and are asked about
     source = f"import:{_text(row, f'{name}_source', '')}".removesuffix(":")
@@ -132,8 +135,6 @@ def _array(row: dict[str, Any], name: str, default: np.dtype[Any]) -> NDArray[An
         raw = _shaped(raw, name, shape)
     if not np.isfinite(raw).all():
         raise RowError(f"{name} holds NaN or infinity")
-    if np.abs(raw).max(initial=0) > np.finfo(np.float32).max:  # what the reward model computes in
-        raise RowError(f"{name} holds numbers beyond 3.4e38, which float32 cannot")
     return _cast(raw, name, default if dtype is None else DTYPES[dtype])
 
 
