@@ -9,7 +9,7 @@ from labeling_app.session import Held
 from prefrl.store.clips import last_failure
 from prefrl.store.engine import Database
 from prefrl.store.folder import is_clips
-from prefrl.store.queue import Reason, why_empty
+from prefrl.store.queue import QueueState, Reason, why_empty
 from prefrl.store.runs import Run
 from prefrl.store.workers import STALE_MS, Worker, workers
 
@@ -28,6 +28,7 @@ class PageState(enum.StrEnum):
     CLIPS_COMING = "clips_coming"
     CLIPS_FAILED = "clips_failed"
     LEASED_BY_OTHERS = "leased_by_others"
+    ASKED_OF_OTHERS = "asked_of_others"  # asked again, of them alone
     ALL_ANSWERED = "all_answered"
     ALL_COMPARED = "all_compared"  # a folder of clips: nothing is trained, and no new pair comes by itself
     ALL_SKIPPED = "all_skipped"
@@ -100,9 +101,7 @@ def _waiting(db: Database, run: Run, annotator: str, roles: list[Worker]) -> Sit
         case Reason.AVAILABLE | Reason.HELD_BY_YOU:
             return Situation(PageState.COMING, age)
     if is_clips(run):
-        if queue.n_skipped_by_you:
-            return Situation(PageState.ALL_SKIPPED, None, queue.wait_ms, queue.n_skipped_by_you)
-        return Situation(PageState.ALL_COMPARED)
+        return _of_folder(queue)
     if not any(map(_alive, roles)):
         return Situation(PageState.NO_TRAINER, age)
     if queue.reason is Reason.NOTHING_PROPOSED:
@@ -110,6 +109,14 @@ def _waiting(db: Database, run: Run, annotator: str, roles: list[Worker]) -> Sit
     if queue.n_skipped_by_you:
         return Situation(PageState.ALL_SKIPPED, age, queue.wait_ms, queue.n_skipped_by_you)
     return Situation(PageState.ALL_ANSWERED, age)
+
+
+def _of_folder(queue: QueueState) -> Situation:
+    if queue.n_skipped_by_you:
+        return Situation(PageState.ALL_SKIPPED, None, queue.wait_ms, queue.n_skipped_by_you)
+    if queue.counts["leased"]:
+        return Situation(PageState.ASKED_OF_OTHERS, n=queue.counts["leased"])
+    return Situation(PageState.ALL_COMPARED)
 
 
 def _alive(worker: Worker) -> bool:

@@ -27,7 +27,9 @@ class View:
         self.console = console or Console()
         self.live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
         self._first: tuple[float, int] | None = None
-        self._printed = 0.0
+        self._moved = 0.0  # when a step was last seen to be made: a run that waits is not a slow one
+        self._steps = -1
+        self._printed, self._said = 0.0, ""
 
     def __enter__(self) -> View:
         if self.live:
@@ -47,12 +49,14 @@ class View:
         now = time.monotonic()
         if self._first is None or status.env_steps < self._first[1]:
             self._first = (now, status.env_steps)
-        seconds = now - self._first[0]
+        if status.env_steps != self._steps:
+            self._moved, self._steps = now, status.env_steps
+        seconds = self._moved - self._first[0]
         speed = (status.env_steps - self._first[1]) / seconds if seconds > 1 else 0.0
         if self.live:
             self.live.update(table(status, speed), refresh=True)
-        elif now - self._printed > PLAIN_EVERY_S:
-            self._printed = now
+        elif now - self._printed > PLAIN_EVERY_S and (words := line(status, 0.0)) != self._said:
+            self._printed, self._said = now, words
             self.say(line(status, speed))
 
 
@@ -67,7 +71,7 @@ def line(status: Status, speed: float) -> str:
         of_budget(status) if status.budget else "",
         f"reward version {status.reward_version}" if status.budget else "",
         *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
-        *(r.state for r in status.roles if r.role == "rollout" and r.alive and r.state.startswith("paused")),
+        *(r.state for r in status.roles if r.alive and r.state.startswith(_WAITS.get(r.role, "-"))),
     ]
     return " | ".join(p for p in parts if p)
 
@@ -93,6 +97,7 @@ def of_budget(status: Status) -> str:
     return f"{status.comparisons} of {status.budget} comparisons"
 
 
+_WAITS = {"rollout": "paused", "reward": "waiting for the first"}  # what is worth a word, by role
 _METRICS = (
     ("true_return", "true return"),
     ("learned_return", "learned return"),

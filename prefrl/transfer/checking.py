@@ -20,6 +20,7 @@ _BASE = [np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u
 DTYPES = {name: t for b in _BASE for t in (b.newbyteorder(">"), b) for name in (t.str, t.name)}
 FLOAT, INTEGER = np.dtype(np.float32), np.dtype(np.int64)
 BIGGEST = 2**63 - 1
+MAX_NAME = 100  # as on the labeling page
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,20 @@ def check_row(number: int, row: dict[str, Any], run: Target, labels: str | None)
         _text(row, "uuid", ""),
         answer,
         shown_left,
-        _text(row, "annotator", "import"),
+        _annotator(row),
         _whole(row, "response_ms"),
         _created_ms(row.get("created")),
         _json_object(row, "detail") or {},
         (first.digest, second.digest),
     )
     return checked, (first, second)
+
+
+def _annotator(row: dict[str, Any]) -> str:
+    name = _text(row, "annotator", "import")
+    if len(name) > MAX_NAME:
+        raise RowError(f"annotator has {len(name)} signs: at most {MAX_NAME} are allowed")
+    return name
 
 
 def _check_env(row: dict[str, Any], run: Target) -> None:

@@ -19,6 +19,7 @@ from labeling_app.states import PageState, situation
 from labeling_app.words import load
 from prefrl.run.folder import open_folder
 from prefrl.store import queue
+from prefrl.store.again import Mix, ask_again
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run
 from prefrl.types import Answer, Preference
@@ -103,6 +104,12 @@ def test_states_from_the_first_pair_to_the_last(db: Database, run: Run) -> None:
 def test_where_all_is_answered_without_the_budget_nobody_waits_for_training(db: Database, run: Run, who: str) -> None:
     answer(db, run, 3, "ann", Preference.INCOMPARABLE)
     assert now(db, run, who) == states.Situation(PageState.ALL_COMPARED)
+
+
+def test_pairs_that_were_asked_of_somebody_again_are_not_compared_yet(db: Database, run: Run) -> None:
+    answer(db, run, 2, "ann")
+    (_,) = ask_again(db, run.id, "bea", Mix(overlap=2))  # in the place of the third
+    assert now(db, run, "ann") == states.Situation(PageState.ASKED_OF_OTHERS, n=1)
 
 
 def test_pairs_that_were_skipped_come_back(db: Database, run: Run) -> None:

@@ -518,6 +518,7 @@ REFUSALS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"segment_1_obs": [0.5] * 12, "segment_1_obs_shape": [4, 4]}, None, "does not fit"),
     ({"segment_1_obs": [0.5] * 12, "segment_1_obs_shape": [4, -3]}, None, "list of whole numbers"),
     ({"segment_1_obs": [[0.5] * OBS, [0.5]] * 2}, None, "ragged"),
+    ({"annotator": "x" * 101}, None, "annotator has 101 signs: at most 100"),
     ({"segment_1_obs": [[1e300] * OBS] * T, "segment_1_obs_dtype": "float64"}, None, "beyond 3.4e38"),
     ({"segment_1_obs": [["0.5"] * OBS] * T}, None, "not a list of numbers"),
     ({"segment_1_obs": "0.5"}, None, "not a list of numbers"),

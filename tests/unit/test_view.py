@@ -1,0 +1,40 @@
+"""The lines that a run prints where no terminal shows a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from prefrl.config import RunConfig, resolve, to_dict
+from prefrl.run import view
+from prefrl.run.status import RoleStatus, Status, read_status
+from prefrl.store.engine import Database
+from prefrl.store.runs import create_run
+
+
+@pytest.fixture
+def status(tmp_path: Path) -> Status:
+    with Database.create(f"sqlite:///{tmp_path}/run.db") as db:
+        create_run(db, "r", to_dict(resolve(RunConfig())), {})
+        return read_status(db, "r")
+
+
+def test_a_run_that_waits_says_for_what_and_says_it_once(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100, 1000, 11))
+    monkeypatch.setattr(view.time, "monotonic", lambda: float(next(clock)))
+    out = io.StringIO()
+    shown = view.View(Console(file=out, width=200))
+    reward = RoleStatus("reward", "here", 1, "waiting for the first comparisons: 25 of 225", 0, True, False)
+    for steps in (1000, 2100, 3200, 3200, 3200, 3200):
+        shown.show(dataclasses.replace(status, env_steps=steps, roles=[reward]))
+    lines = out.getvalue().splitlines()
+    assert [line.split(" of ")[0] for line in lines] == ["1,000", "2,100", "3,200"]
+    assert all("waiting for the first comparisons: 25 of 225" in line for line in lines)
+    assert "100 steps/s" in lines[-1]
+    shown.show(dataclasses.replace(status, env_steps=3200, roles=[dataclasses.replace(reward, state="fitting")]))
+    assert "100 steps/s" in out.getvalue().splitlines()[-1], "while it waited it was not slow"
+    assert len(out.getvalue().splitlines()) == 4
