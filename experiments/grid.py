@@ -119,7 +119,7 @@ def parse_seeds(text: object) -> list[int]:
             ranges = [part.partition("-") for part in text.split(",")]
             seeds = [s for a, _, b in ranges for s in range(int(a), int(b or a) + 1)]
         else:
-            seeds = [int(seed) for seed in (text if isinstance(text, list) else [text])]  # type: ignore[call-overload]
+            seeds = [int(seed) for seed in (text if isinstance(text, list) else [text])]
     except (TypeError, ValueError):
         seeds = []
     if not seeds:

@@ -20,16 +20,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from experiments.cells import commit
 from prefrl.report.facts import read_facts
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics
 from prefrl.store.runs import get_run, list_runs
-
-
-def commit() -> str:
-    """Commit of the code that ran, with ``+`` where the tree had changes."""
-    done = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def run_seed(out: Path, seed: int, flags: list[str], mode: str) -> dict[str, Any]:

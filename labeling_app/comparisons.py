@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from labeling_app.annotator import MAX_LENGTH, clean_name
+from labeling_app.annotator import clean_name
 from labeling_app.personal import authenticated
 from labeling_app.shown import NONE, Say
 from prefrl.errors import PrefrlError
@@ -23,7 +23,7 @@ from prefrl.store.engine import Database
 from prefrl.store.folder import clip_names, is_clips
 from prefrl.store.gold import gold_of, gold_questions, mark_gold, unmark_gold
 from prefrl.store.runs import Run, get_run
-from prefrl.types import Comparison, Preference
+from prefrl.types import MAX_NAME, Comparison, Preference
 
 SIZES = (10, 25, 50, 100)
 ANSWERS = (Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.INCOMPARABLE)
@@ -208,7 +208,7 @@ def _flash(line: str) -> None:
 
 def _name(say: Say) -> str:
     """The name that is typed, as it is stored; empty after saying what is wrong with it."""
-    typed = st.text_input(say("comparisons.your_name"), max_chars=MAX_LENGTH, key="comparisons-name")
+    typed = st.text_input(say("comparisons.your_name"), max_chars=MAX_NAME, key="comparisons-name")
     name = clean_name(typed)
     if name is None:
         st.caption(say(f"comparisons.{'name_bad' if typed.strip() else 'name_needed'}"))

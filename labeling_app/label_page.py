@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from labeling_app.annotator import MAX_LENGTH, clean_name
+from labeling_app.annotator import clean_name
 from labeling_app.instructions import task_instructions
 from labeling_app.labeler import labeler, waiting_outbox
 from labeling_app.personal import authenticated, choose_language, choose_name, page_keys, page_words, visitor
@@ -19,6 +19,7 @@ from labeling_app.states import PageState
 from labeling_app.view import board, empty_board
 from labeling_app.words import Words
 from prefrl.errors import StoreError
+from prefrl.types import MAX_NAME
 
 _LOG = logging.getLogger("labeling_app")
 
@@ -86,7 +87,7 @@ def _instructions(words: Words) -> str | None:
 def _ask_name(words: Words) -> None:
     st.header(words("page.title"))
     with st.form("who", border=False):
-        typed = st.text_input(words("page.name_label"), max_chars=MAX_LENGTH, help=words("page.name_help"))
+        typed = st.text_input(words("page.name_label"), max_chars=MAX_NAME, help=words("page.name_help"))
         sent = st.form_submit_button(words("page.name_button"), type="primary")
     if not sent:
         return

@@ -76,6 +76,7 @@ class Segment:
         return sha.hexdigest()
 
 
+MAX_NAME = 100  # signs of an annotator's name: an e-mail address of a proxy fits
 TOLD = "true_returns"  # in a comparison's detail, where reward.objective is target: of segment 1 and of segment 2
 
 

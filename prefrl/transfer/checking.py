@@ -14,13 +14,12 @@ from prefrl.transfer.columns import Target
 from prefrl.transfer.exporting import EPOCH
 from prefrl.transfer.labels import read_label
 from prefrl.transfer.reading import RowError
-from prefrl.types import Preference, Segment
+from prefrl.types import MAX_NAME, Preference, Segment
 
 _BASE = [np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")]
 DTYPES = {name: t for b in _BASE for t in (b.newbyteorder(">"), b) for name in (t.str, t.name)}
 FLOAT, INTEGER = np.dtype(np.float32), np.dtype(np.int64)
 BIGGEST = 2**63 - 1
-MAX_NAME = 100  # as on the labeling page
 
 
 @dataclass(frozen=True)
