@@ -27,7 +27,7 @@ NETS = ("mlp",)
 SELECTORS = ("disagreement", "random")
 SCHEDULES = ("paper", "constant", "upfront")
 BUDGET = 700  # the paper's
-LEAST_LAG, AHEAD = 8, 8  # with people as annotators
+LEAST_LAG, AHEAD, HELD_OUT = 8, 8, 0.05  # with people as annotators
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,9 @@ class LabelConfig:
     """Share of the questions that somebody has answered before, asked of him again: how far he agrees with himself."""
     gold_share: float = 0.0
     """Share of the questions whose right answer is known, as marked on the Comparisons page."""
+    held_out_share: float | None = None
+    """Share of the comparisons that are never trained on, spread evenly over the run: what the policy does now against
+    what it did untrained, to tell whether it exploits the reward. By default 0 with an oracle, 0.05 with people."""
     prefetch: int = 3
     """Pairs that the page of one annotator holds ready, the one on the screen included."""
 
@@ -219,6 +222,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "label.overlap": (1, 20),
     "label.repeat_share": (0, 0.5),
     "label.gold_share": (0, 0.5),
+    "label.held_out_share": (0, 0.5),
     "label.prefetch": (1, 10),
     "seed": (0, 2**32 - 1),
 }
@@ -363,13 +367,14 @@ def resolve_label(label: LabelConfig, steps: int, comparisons: int | None = None
     """
     people = label.oracle == "none"
     budget = label.budget or comparisons or BUDGET
-    max_lag, ahead = (max(LEAST_LAG, budget // 50), AHEAD) if people else (0, 0)
+    max_lag, ahead, held_out = (max(LEAST_LAG, budget // 50), AHEAD, HELD_OUT) if people else (0, 0, 0.0)
     return dataclasses.replace(
         label,
         budget=budget,
         tau=label.tau or max(1, steps // 10),
         max_lag=max_lag if label.max_lag is None else label.max_lag,
         ahead=ahead if label.ahead is None else label.ahead,
+        held_out_share=held_out if label.held_out_share is None else label.held_out_share,
     )
 
 

@@ -10,6 +10,7 @@ from prefrl.report.sections import (
     answering,
     calibrated,
     compared,
+    exploited,
     fitting,
     machinery,
     overview,
@@ -26,7 +27,7 @@ def render(facts: Facts) -> str:
         return _page(facts, f"A folder of clips, {escape(folder_of(facts.run))}; nothing is trained.", compared(facts))
     parts = [overview(facts), performance(facts)]
     if facts.learned:
-        parts += [agreement(facts), calibrated(facts), answering(facts), fitting(facts)]
+        parts += [exploited(facts), agreement(facts), calibrated(facts), answering(facts), fitting(facts)]
     else:
         parts.append(
             "<section><h2>Comparisons and learned reward</h2><p class='missing'>There are none: this run learns from "
