@@ -175,3 +175,11 @@ def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("experiments.sweep: ")
     assert "choose another --out" in done.stderr
+
+
+def test_a_cell_that_was_being_prepared_when_somebody_stopped_the_study_is_stopped_too(tmp_path: Path) -> None:
+    study = sweep.Sweep([], tmp_path, 1)
+    study.stop = True
+    with subprocess.Popen(["sleep", "60"]) as child:
+        study._started(child)
+        assert child.wait(10) == -signal.SIGINT
