@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
 from prefrl.cli_results import add_result_verbs
-from prefrl.config import from_dict
+from prefrl.config import from_dict, settings
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 from prefrl.flags import add_settings, config_from
 from prefrl.parsing import Parser, add_verb, open_database, whole
@@ -61,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--human", action="store_true", help="people compare the clips, on a page that this opens")
     run.add_argument("--create-only", action="store_true", help="do not start it: to import comparisons first")
     _add_start_flags(run)
-    add_settings(run)
+    add_settings(run, settings())
 
     resume = add_verb(verbs, "resume", "go on with a run after any kind of end", _resume)
     resume.add_argument("name")
@@ -117,6 +117,7 @@ def _add_page_flags(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     from prefrl.run.create import check_folder, check_start, new_run, prepare
+    from prefrl.run.frozen import prepare_frozen
     from prefrl.store.engine import Database
     from prefrl.store.runs import check_name, free_name
 
@@ -125,11 +126,16 @@ def _run(args: argparse.Namespace) -> int:
     check_start(args.mode, config := config_from(args))
     check_folder(args.folder / (args.name or ""))
     page = _page(args) if args.human else None
-    config, versions = prepare(config)
+    reward = None
+    if config.reward.source == "frozen":
+        with open_database(args, readonly=True) as db:
+            config, versions, reward = prepare_frozen(db, config)
+    else:
+        config, versions = prepare(config)
     db = Database.create(args.db)
     try:
         name = args.name or free_name(db, f"{config.env.id.replace('/', '-').replace(':', '-')}-{config.seed}")
-        run = new_run(db, name, config, versions)
+        run = new_run(db, name, config, versions, reward)
         if args.create_only:
             at = typed(name, args.db, db.url)
             print(f"run {name} is created. Next:\n  prefrl import {at} FILE     to add comparisons")
@@ -142,6 +148,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _resume(args: argparse.Namespace) -> int:
     from prefrl.run.create import check_folder, check_resume, check_versions, extend
+    from prefrl.run.people import refuse_unasked
     from prefrl.store.runs import get_run
 
     db = open_database(args)
@@ -151,6 +158,8 @@ def _resume(args: argparse.Namespace) -> int:
         check_folder(args.folder / run.name)
         config = from_dict(run.config)
         oracle = config.label.oracle
+        if args.human:
+            refuse_unasked(run)
         if args.human and oracle != "none":
             raise ConfigError(f"run {run.name!r} has the oracle {oracle!r} as annotator; resume it without --human")
         page = _page(args) if args.human else None

@@ -1,17 +1,28 @@
-"""The verbs about what a run has left: its policies, its numbers and its comparisons."""
+"""The verbs about what a run has left: its comparisons, its policies and its numbers."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prefrl.flags import SHORT_OF_FIT, add_settings, settings_of_fit, with_flags
 from prefrl.parsing import add_verb, open_database
+from prefrl.run.hints import typed
 
 
 def add_result_verbs(verbs: Any) -> None:
-    """Add eval, report, export and import."""
+    """Add fit, eval, report, export and import."""
+    fit = add_verb(verbs, "fit", "fit a reward afresh to all comparisons of a run, as the start of a new run", _fit)
+    fit.add_argument("run", help="the run with the comparisons; it is only read")
+    fit.add_argument("--name", help="name of the new run (default: RUN-fit)")
+    fit.add_argument("--json", action="store_true", help="print JSON")
+    add_settings(fit, settings_of_fit(), SHORT_OF_FIT)
+
     evaluate = add_verb(verbs, "eval", "true return of a stored policy", _eval)
     evaluate.add_argument("name")
     evaluate.add_argument("--checkpoint", type=int, metavar="ID", help="which checkpoint (default: the newest)")
@@ -35,6 +46,28 @@ def add_result_verbs(verbs: Any) -> None:
         "--labels", choices=("mu", "sign", "index"), help="how the file's labels are encoded, where that is not clear"
     )
     imports.add_argument("--dry-run", action="store_true", help="check every row and write nothing")
+
+
+def _fit(args: argparse.Namespace) -> int:
+    from prefrl.run.frozen import describe, facts, fit_run
+
+    def change(config: Mapping[str, Any]) -> dict[str, Any]:
+        return with_flags(config, args, settings_of_fit(), args.run)
+
+    tell = functools.partial(print, "prefrl:", file=sys.stderr)
+    db = open_database(args)
+    try:
+        run, reward = fit_run(db, args.run, args.name, change, tell)
+    finally:
+        db.close()
+    if args.json:
+        print(json.dumps(facts(run, reward), indent=2))
+        return 0
+    name = typed(run.name, args.db, db.url)
+    print(describe(run, reward))
+    print(f"Next:\n  prefrl resume {name}     to train a policy on it")
+    print(f"  prefrl run TASK --reward {name}     to train others")
+    return 0
 
 
 def _eval(args: argparse.Namespace) -> int:

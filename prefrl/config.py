@@ -80,7 +80,11 @@ class RewardConfig:
     """The reward model (paper section 2.2.3)."""
 
     source: str = "learned"
-    """learned: from comparisons. true: the environment's own reward, the upper reference of the paper."""
+    """learned: from comparisons. true: the environment's own reward, the upper reference of the paper. frozen: one that
+    was learned before, see reward.origin."""
+    origin: str = ""
+    """RUN or RUN@VERSION of the same database, whose learned reward is kept as it is; --reward RUN makes the source
+    frozen, too."""
     objective: str = "preference"
     """preference: cross-entropy of the answers (equation 1). target: squared error to the segments' true returns, which
     the oracle true-return then tells (the paper's ablation)."""
@@ -239,6 +243,8 @@ def check(config: RunConfig) -> None:
             f"reward.l2_low ({config.reward.l2_low}) must be at most reward.l2_high ({config.reward.l2_high})"
         )
     _check_choices(config)
+    if (config.reward.source == "frozen") != bool(config.reward.origin):
+        raise ConfigError("reward.source frozen and reward.origin RUN need each other: --reward RUN sets both")
     horizon, k = config.env.horizon, config.env.segment_steps
     if horizon is not None and k is not None and k > horizon:
         raise ConfigError(f"env.segment_steps is {k}, longer than an episode (env.horizon {horizon}); make it shorter")
@@ -249,7 +255,7 @@ def _check_choices(config: RunConfig) -> None:
         "env.ends": (config.env.ends, ("refuse", "reset", "allow"), False),
         "policy.learner": (config.policy.learner, LEARNERS, True),
         "policy.device": (config.policy.device, ("auto", "cpu", "cuda"), False),
-        "reward.source": (config.reward.source, ("learned", "true"), False),
+        "reward.source": (config.reward.source, ("learned", "true", "frozen"), False),
         "reward.objective": (config.reward.objective, ("preference", "target"), False),
         "reward.device": (config.reward.device, ("auto", "cpu", "cuda"), False),
         "query.variance_of": (config.query.variance_of, ("probability", "logit"), False),
