@@ -18,7 +18,7 @@ from prefrl.run.hints import typed
 def add_result_verbs(verbs: Any) -> None:
     """Add fit, eval, report, export and import."""
     fit = add_verb(verbs, "fit", "fit a reward afresh to all comparisons of a run, as the start of a new run", _fit)
-    fit.add_argument("run", help="the run with the comparisons; it is only read")
+    fit.add_argument("run", help="the run with the comparisons, which is only read; its settings hold but for flags")
     fit.add_argument("--name", help="name of the new run (default: RUN-fit)")
     fit.add_argument("--json", action="store_true", help="print JSON")
     add_settings(fit, settings_of_fit(), SHORT_OF_FIT)

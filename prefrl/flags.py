@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tomllib
 import typing
 from collections.abc import Mapping, Sequence
@@ -22,12 +23,16 @@ SHORT = {
     "seed": "seed",
 }
 SHORT_OF_FIT = {"steps": "reward.pretrain_steps", "seed": "seed"}
+MINIBATCHES = "Minibatches for each member."
 NOT_OF_FIT = {"reward.source", "reward.origin", "reward.fit_steps", "reward.max_age"}
 
 
 def settings_of_fit() -> list[Setting]:
-    """What a reward can be fitted with, without a policy."""
-    return [s for s in settings() if s.name == "seed" or (s.name.startswith("reward.") and s.name not in NOT_OF_FIT)]
+    """What a reward can be fitted with, without a policy; the defaults are the run's."""
+    known = {s.name: dataclasses.replace(s, default=None) for s in settings()}
+    known["reward.pretrain_steps"] = dataclasses.replace(known["reward.pretrain_steps"], help=MINIBATCHES)
+    names = [name for name in known if name.startswith("reward.") and name not in NOT_OF_FIT]
+    return [known[name] for name in (*names, "seed")]
 
 
 def add_settings(parser: argparse.ArgumentParser, shown: Sequence[Setting], names: Mapping[str, str] = SHORT) -> None:
@@ -42,7 +47,7 @@ def add_settings(parser: argparse.ArgumentParser, shown: Sequence[Setting], name
         flags = [f"--{setting.name}"]
         if setting.name in short and short[setting.name] != setting.name:
             flags.insert(0, f"--{short[setting.name]}")
-        default = "" if setting.default in (None, {}) else f" (default: {setting.default})"
+        default = "" if setting.default in (None, {}, "") else f" (default: {setting.default})"
         text = (setting.help + default).replace("%", "%%")
         group.add_argument(*flags, dest=setting.name, metavar=_metavar(setting), help=text)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prefrl.config import RunConfig, from_dict
 from prefrl.errors import ConfigError
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
@@ -15,13 +17,14 @@ from prefrl.store.runs import Run
 from prefrl.store.segments import load_segments, recent_segment_ids
 
 
-def fit_afresh(db: Database, run: Run, config: RunConfig) -> NewReward:
+def fit_afresh(db: Database, run: Run, config: RunConfig, tell: Callable[[str], None] = lambda line: None) -> NewReward:
     """Fit a new ensemble to the comparisons of a run that stand, as its reward role would have.
 
     Args:
         db: The run's database; only read.
         run: The run.
         config: Of the fit: ``reward``, whose ``pretrain_steps`` minibatches are taken, and ``seed``.
+        tell: Is given a line before the fit, which may take a while.
 
     Returns:
         The ensemble, with what the fit reports and how many comparisons (``n_comparisons``) there were.
@@ -41,7 +44,9 @@ def fit_afresh(db: Database, run: Run, config: RunConfig) -> NewReward:
     first = load_segments(db, recent_segment_ids(db, run.id, 10_000, source="initial"))
     ensemble.set_input_statistics(*stack_steps((first or compared).values()))  # imports come without a random policy
     fitter = Fitter(ensemble, config.reward, config.seed)
-    report = fitter.fit(data, config.reward.pretrain_steps)
+    n_steps, n_members = config.reward.pretrain_steps, config.reward.n_members
+    tell(f"fitting {n_members} networks to {len(data)} comparisons of run {run.name}, {n_steps:,} minibatches")
+    report = fitter.fit(data, n_steps)
     ensemble.normalise(data.obs, data.act)
     tensors = ensemble.to_tensors() | fitter.to_tensors()
     return NewReward(tensors_to_bytes(tensors), data.last_seq, {**report.metrics(), "n_comparisons": len(data)})

@@ -125,9 +125,7 @@ def fit_run(
     from prefrl.run.settle import settle
 
     settle(config.policy.threads)
-    steps, members = config.reward.pretrain_steps, config.reward.n_members
-    tell(f"fitting {members} networks to the comparisons of run {run_name}, {steps:,} minibatches")
-    reward = fit_afresh(db, run, config)
+    reward = fit_afresh(db, run, config, tell)
     return new_run(db, name or free_name(db, f"{run_name}-fit"), config, run.versions, reward), reward
 
 
