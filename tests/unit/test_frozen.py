@@ -235,16 +235,6 @@ def test_what_cannot_be_fitted_is_told_in_one_line_and_makes_no_run(db: Database
     assert [one.name for one in list_runs(db)] == names
 
 
-def test_a_run_and_the_reward_it_begins_with_are_there_together_or_not_at_all(db: Database) -> None:
-    with pytest.raises(TypeError):
-        create_run(db, "half", {}, {}, NewReward(b"weights", 0, {"loss": None}))  # type: ignore[dict-item]
-    assert list_runs(db) == []
-    run = create_run(db, "whole", {}, {}, NewReward(b"weights", 7, {"loss": 0.5}))
-    record, weights = load_reward(db, run.id)
-    assert (record.version, record.last_seq, record.env_steps, weights) == (1, 7, 0, b"weights")
-    assert publish(db, run.id, b"more", last_seq=8, env_steps=1, metrics={}) == 2, "numbers go on"
-
-
 @pytest.fixture
 def fitted(db: Database) -> Run:
     """A run with three versions, which say so in their weights."""
