@@ -19,6 +19,7 @@ from typing import Any
 from experiments.grid import Cell
 from prefrl.errors import PrefrlError
 from prefrl.report.facts import read_facts
+from prefrl.report.numbers import concordance
 from prefrl.run.create import new_run, prepare
 from prefrl.run.status import read_status
 from prefrl.store.engine import Database
@@ -27,7 +28,8 @@ from prefrl.store.runs import get_run, list_runs
 
 RUN = "cell"  # name of the one run in a cell's database
 PACKAGES = ("prefrl", "torch", "stable-baselines3", "sb3-contrib", "gymnasium", "mujoco", "numpy")
-CURVES = ("true_return", "learned_return", "oob_accuracy", "entropy")
+HELD_OUT = ("held_out_n", "held_out_claimed", "held_out_seen", "hacking_alarm")
+CURVES = ("true_return", "learned_return", "oob_accuracy", "entropy", "disagreement", *HELD_OUT)
 STOPPED = (130, -signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL)  # exit codes after somebody has stopped it
 DONE, FAILED, INTERRUPTED, TAKEN, OPEN = "done", "failed", "interrupted", "taken by another runner", "open"
 
@@ -131,7 +133,9 @@ def collect(folder: Path, cell: Cell) -> dict[str, Any]:
             name: [(row.env_steps, round(row.value, 4)) for row in read_metrics(db, run.id, [name])] for name in CURVES
         }
     if facts.quality:
-        curves["correlation"] = [(a.env_steps, round(a.correlation, 4)) for a in facts.quality.agreements]
+        agreements = facts.quality.agreements
+        curves["correlation"] = [(a.env_steps, round(a.correlation, 4)) for a in agreements]
+        curves["accuracy"] = [(a.env_steps, round(concordance(a.learned, a.true), 4)) for a in agreements]
     notes = [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
     commits, costs = [one for one in notes if "commit" in one], [one for one in notes if "wall_s" in one]
     known = len(commits) == len(costs)  # else a runner was killed, and nobody saw what its process took

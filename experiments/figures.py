@@ -12,6 +12,7 @@ import argparse
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -134,24 +135,40 @@ def rows(series: Mapping[str, Series]) -> list[list[str]]:
     return found
 
 
+def slug(name: str) -> str:
+    """A name as that of a file: letters, digits and dashes."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as SVG and PNG beside each other; ``path`` has no suffix."""
+    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "prefrl"})  # text as text, the same bytes each time
+    written = [path.parent / f"{path.name}.{suffix}" for suffix in ("svg", "png")]
+    for one in written:
+        figure.savefig(one, dpi=110, metadata={"Date": None} if one.suffix == ".svg" else None)
+    return written
+
+
+def print_rows(study: Study) -> None:
+    """One line for each series: what its runs ended with."""
+    for task, series in study.items():
+        for row in rows(series):
+            print(f"{task}: {row[0]}: {row[2]} over {row[1]} seeds, {row[4]} of the reference")
+
+
 HEAD = ("method", "seeds", "interquartile mean (95 %)", "mean", "of rl", "each seed", "wall / CPU s", "commit")
 
 
 def write_figures(study: Study, out: Path) -> list[Path]:
     """A figure of the true return for each task, and ``index.html`` with all of them and their tables."""
-    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "prefrl"})  # text as text, the same bytes each time
     out.mkdir(parents=True, exist_ok=True)
     parts, written = [], []
     for task, series in study.items():
         figure = draw(series, "true_return", "true return, mean of the last 20 episodes")
-        slug = task.replace("/", "-").replace(":", "-")
-        for suffix in ("svg", "png"):
-            path = out / f"{slug}.{suffix}"
-            figure.savefig(path, dpi=110, metadata={"Date": None} if suffix == "svg" else None)
-            written.append(path)
+        written += save(figure, out / slug(task))
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-        svg = inline(text.getvalue(), slug)
+        svg = inline(text.getvalue(), slug(task))
         parts.append(
             section(
                 task, f"<figure class='wide'>{svg}</figure>", f"<div class='wide'>{table(HEAD, rows(series))}</div>"
@@ -183,9 +200,7 @@ def main() -> None:
             print(path)
     except PrefrlError as error:
         sys.exit(f"experiments.figures: {error}")
-    for task, series in study.items():
-        for row in rows(series):
-            print(f"{task}: {row[0]}: {row[2]} over {row[1]} seeds, {row[4]} of the reference")
+    print_rows(study)
 
 
 if __name__ == "__main__":

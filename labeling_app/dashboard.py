@@ -118,6 +118,15 @@ def hacking(facts: Facts, say: Say) -> None:
     found = facts.watch
     with st.container(key="dashboard-hacking"):
         ALERTS[found.verdict](say(f"dashboard.hacking_{found.verdict}"))
+    if facts.held_out:
+        words = {name: say(f"dashboard.held_out_{name}") for name in ("claimed", "seen", "share")}
+        chart = charts.held_out(facts.held_out, {**words, "steps": say("dashboard.agent_steps")})
+        st.altair_chart(chart, width="stretch")
+        newest = facts.held_out[-1].window
+        numbers = {"n": str(newest.n), "seen": f"{newest.seen:g}", "claimed": f"{newest.claimed:.0f}"}
+        st.caption(say("dashboard.held_out_means", **numbers))
+    elif facts.asks and facts.config.label.held_out_share:
+        st.info(say("dashboard.held_out_none"))
     trends = [("learned_return", found.learned), ("true_return", found.true), ("accuracy", found.accuracy)]
     words = {name: say(f"dashboard.trend_{trend}") for name, trend in trends}
     if found.true is Trend.UNKNOWN and not np.isfinite(facts.true.values).any():

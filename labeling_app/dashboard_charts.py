@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from prefrl.config import RunConfig
@@ -13,6 +14,7 @@ from prefrl.report.charts import thin
 from prefrl.report.facts import Series, counted, schedule, version_series
 from prefrl.report.numbers import wilson
 from prefrl.reward_model.calibration import Calibration
+from prefrl.reward_model.held_out import Look
 from prefrl.types import Comparison, RewardVersion
 
 GREY = "#888888"  # seen on white and on black
@@ -67,6 +69,16 @@ def comparisons(standing: tuple[Comparison, ...], config: RunConfig, now: int, w
         done.insert(0, {**done[0], "steps": 0, "value": 0.0})
         done.append({**done[-1], "steps": max(now, done[-1]["steps"])})
     return lines([*planned, *done], words["steps"], words["comparisons"], step=True)
+
+
+def held_out(looks: list[Look], words: dict[str, str]) -> Picture:
+    """Share of held-out comparisons in which the newer clip is preferred, and the share that the reward expects."""
+    steps = np.array([look.env_steps for look in looks], np.float64)
+    shares = {
+        name: np.array([getattr(look.window, name) / look.window.n for look in looks]) for name in ("seen", "claimed")
+    }
+    rows = [row for name, values in shares.items() for row in rows_of(Series(steps, values), words[name])]
+    return lines(rows, words["steps"], words["share"], level=0.5)
 
 
 def losses(versions: tuple[RewardVersion, ...], words: dict[str, str]) -> Picture | None:

@@ -14,6 +14,7 @@ from prefrl.report.ranking import Ranked, ranking
 from prefrl.report.tempo import Times
 from prefrl.report.watch import Watch, watch
 from prefrl.reward_model.calibration import Calibration, agreed_from_metrics, from_metrics
+from prefrl.reward_model.held_out import Look, looks
 from prefrl.run.status import Status, read_status
 from prefrl.store.browse import Waiting, database_now_ms, expected_answers, waiting
 from prefrl.store.clips import clip_counts
@@ -111,10 +112,16 @@ class Facts:
         return from_metrics(self.versions[-1].metrics if self.versions else {})
 
     @property
+    def held_out(self) -> list[Look]:
+        """What people said of comparisons that are never trained on, and what the reward expected, over the run."""
+        return looks(self.versions)
+
+    @property
     def watch(self) -> Watch:
         """Whether the policy seems to exploit the learned reward."""
         accuracy = version_series(self.versions, "oob_accuracy")
-        return watch(self.learned.values, self.true.values, accuracy.values)
+        newest = self.held_out[-1] if self.held_out else None
+        return watch(self.learned.values, self.true.values, accuracy.values, newest)
 
     @property
     def time_left_ms(self) -> float | None:

@@ -1,8 +1,7 @@
 """The settings of a run: frozen dataclasses, one level of nesting, checked when made.
 
 The docstring under each field is its help on the command line (``prefrl run --help``).
-Precedence: defaults < TOML file < flags. The resolved configuration is stored with the run, and every
-process reads it from there.
+Precedence: defaults < TOML file < flags. The resolved configuration is stored with the run, and all processes read it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NETS = ("mlp",)
 SELECTORS = ("disagreement", "random")
 SCHEDULES = ("paper", "constant", "upfront")
 BUDGET = 700  # the paper's
-LEAST_LAG, AHEAD = 8, 8  # with people as annotators
+LEAST_LAG, AHEAD, HELD_OUT = 8, 8, 0.05  # with people as annotators
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,9 @@ class RewardConfig:
     """The reward model (paper section 2.2.3)."""
 
     source: str = "learned"
-    """learned: from comparisons. true: the environment's own reward, the upper reference of the paper. frozen: one that
-    was learned before, see reward.origin."""
+    """learned: from comparisons. true: the environment's own, the paper's reference. frozen: see reward.origin."""
     origin: str = ""
-    """RUN or RUN@VERSION of the same database, whose learned reward is kept as it is; --reward RUN makes the source
-    frozen, too."""
+    """RUN or RUN@VERSION of this database: its learned reward is taken as it is (--reward makes the source frozen)."""
     objective: str = "preference"
     """preference: cross-entropy of the answers (equation 1). target: squared error to the segments' true returns, which
     the oracle true-return then tells (the paper's ablation)."""
@@ -168,6 +165,9 @@ class LabelConfig:
     """Share of the questions that somebody has answered before, asked of him again: how far he agrees with himself."""
     gold_share: float = 0.0
     """Share of the questions whose right answer is known, as marked on the Comparisons page."""
+    held_out_share: float | None = None
+    """Share of the comparisons that are never trained on, spread evenly over the run: what the policy does now against
+    what it did untrained, to tell whether it exploits the reward. By default 0 with an oracle, 0.05 with people."""
     prefetch: int = 3
     """Pairs that the page of one annotator holds ready, the one on the screen included."""
 
@@ -223,6 +223,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "label.overlap": (1, 20),
     "label.repeat_share": (0, 0.5),
     "label.gold_share": (0, 0.5),
+    "label.held_out_share": (0, 0.5),
     "label.prefetch": (1, 10),
     "seed": (0, 2**32 - 1),
 }
@@ -238,12 +239,11 @@ def check(config: RunConfig) -> None:
         if value is not None and not (low <= value <= high and value < _INF):
             above = "above 0" if low == _TINY else f"at least {low:g}"
             raise ConfigError(f"{name} must be {above}{'' if high == _INF else f' and at most {high}'}, not {value}")
-    if config.reward.l2_low > config.reward.l2_high:
-        raise ConfigError(
-            f"reward.l2_low ({config.reward.l2_low}) must be at most reward.l2_high ({config.reward.l2_high})"
-        )
+    reward = config.reward
+    if reward.l2_low > reward.l2_high:
+        raise ConfigError(f"reward.l2_low ({reward.l2_low}) must be at most reward.l2_high ({reward.l2_high})")
     _check_choices(config)
-    if (config.reward.source == "frozen") != bool(config.reward.origin):
+    if (reward.source == "frozen") != bool(reward.origin):
         raise ConfigError("reward.source frozen and reward.origin RUN need each other: --reward RUN sets both")
     horizon, k = config.env.horizon, config.env.segment_steps
     if horizon is not None and k is not None and k > horizon:
@@ -369,13 +369,14 @@ def resolve_label(label: LabelConfig, steps: int, comparisons: int | None = None
     """
     people = label.oracle == "none"
     budget = label.budget or comparisons or BUDGET
-    max_lag, ahead = (max(LEAST_LAG, budget // 50), AHEAD) if people else (0, 0)
+    max_lag, ahead, held_out = (max(LEAST_LAG, budget // 50), AHEAD, HELD_OUT) if people else (0, 0, 0.0)
     return dataclasses.replace(
         label,
         budget=budget,
         tau=label.tau or max(1, steps // 10),
         max_lag=max_lag if label.max_lag is None else label.max_lag,
         ahead=ahead if label.ahead is None else label.ahead,
+        held_out_share=held_out if label.held_out_share is None else label.held_out_share,
     )
 
 

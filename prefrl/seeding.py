@@ -20,6 +20,7 @@ class Stream(enum.IntEnum):
     SIDES = 5
     POLICY = 6
     EVALUATION = 7
+    HELD_OUT = 8
 
 
 def rng_for(seed: int, stream: Stream, counter: int) -> np.random.Generator:

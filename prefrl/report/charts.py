@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prefrl.report.facts import Series
 from prefrl.report.numbers import Calibration, Floats, wilson
+from prefrl.reward_model.held_out import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,6 +133,27 @@ def returns(name: str, series: Series, end: float, versions: Floats, colour: str
         mark_versions(ax, versions)
 
     return chart(name, paint)
+
+
+def held_out(looks: Sequence[Look], end: float) -> str:
+    """Share of held-out comparisons in which the newer clip is preferred, and the share that the reward expects."""
+    steps = np.array([look.env_steps for look in looks], np.float64)
+
+    def paint(ax: Axes) -> None:
+        over_steps(ax, end, "newer clip preferred")
+        ax.set_ylim(0, 1)
+        ax.axhline(0.5, linestyle="--", color=INK, alpha=0.5, linewidth=0.8)
+        curve(
+            ax,
+            Series(steps, np.array([look.window.claimed / look.window.n for look in looks])),
+            ORANGE,
+            "expected",
+            "--",
+        )
+        curve(ax, Series(steps, np.array([look.window.seen / look.window.n for look in looks])), BLUE, "seen")
+        ax.legend(loc="lower right")
+
+    return chart("held-out", paint)
 
 
 def correlations(series: Series, end: float) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from prefrl.reward_model.calibration import Bin, Calibration, calibrate
 
-__all__ = ["Bin", "Calibration", "Floats", "calibrate", "ranks", "spearman", "wilson"]
+__all__ = ["Bin", "Calibration", "Floats", "calibrate", "concordance", "ranks", "spearman", "wilson"]
 
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 Floats = NDArray[np.float64]
@@ -31,6 +31,17 @@ def spearman(x: NDArray[Any], y: NDArray[Any]) -> float:
     a, b = ranks(x) - (len(x) + 1) / 2, ranks(y) - (len(y) + 1) / 2
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale else math.nan
+
+
+def concordance(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """Share of the pairs that differ in ``y`` which ``x`` orders the same way, (N,) each; a tie in ``x`` is a half.
+
+    NaN where no pair differs.
+    """
+    first, second = np.triu_indices(len(x), 1)
+    order = np.sign(x[first] - x[second]) * np.sign(y[first] - y[second])
+    decided = y[first] != y[second]
+    return float((1 + order[decided]).mean() / 2) if decided.any() else math.nan
 
 
 def wilson(k: int, n: int) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from prefrl.report.sections import (
     answering,
     calibrated,
     compared,
+    exploited,
     fitting,
     frozen,
     machinery,
@@ -27,7 +28,7 @@ def render(facts: Facts) -> str:
         return _page(facts, f"A folder of clips, {escape(folder_of(facts.run))}; nothing is trained.", compared(facts))
     parts = [overview(facts), performance(facts)]
     if facts.asks:
-        parts += [agreement(facts), calibrated(facts), answering(facts), fitting(facts)]
+        parts += [exploited(facts), agreement(facts), calibrated(facts), answering(facts), fitting(facts)]
     elif facts.learned:
         parts += [frozen(facts), agreement(facts)]
     else:

@@ -6,7 +6,7 @@ The report may read the true reward; the reward role may not.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from prefrl.reward_model.loss import log_preference
 from prefrl.reward_model.spaces import Spaces
 from prefrl.store.comparisons import active
 from prefrl.store.engine import Database
+from prefrl.store.held_out import held_out_pairs
 from prefrl.store.rewards import load_reward
 from prefrl.store.runs import Run
 from prefrl.store.schema import reward_version, reward_weights, segment, segment_truth
@@ -109,7 +110,8 @@ def measure(db: Database, run: Run, config: RunConfig, rows: Sequence[Comparison
         pairs = np.array([(float(sums[i]), truths[i]) for i in sums if i in truths], np.float64).reshape(-1, 2)
         learned, true = pairs[:, 0], pairs[:, 1]
         agreements.append(Agreement(version, at, spearman(learned, true), learned, true))
-    return Quality(tuple(agreements), predict(db, ensemble, config, rows, record.version, record.last_seq))
+    held_out = held_out_pairs(db, run.id)
+    return Quality(tuple(agreements), predict(db, ensemble, config, rows, record.version, record.last_seq, held_out))
 
 
 def nearest(ids: NDArray[np.int64], steps: NDArray[np.int64], env_steps: int, n: int = N_NEAREST) -> list[int]:
@@ -147,10 +149,12 @@ def predict(
     rows: Sequence[Comparison],
     version: int,
     last_seq: int,
+    held_out: Collection[tuple[int, int]] = (),
 ) -> HeldOut:
     """Predict each decided comparison by the mean of the members that were not fitted to it.
 
-    A member was not fitted to what is out of its bag, nor to what came after the version's last comparison.
+    A member was not fitted to what is out of its bag, nor to what came after the version's last comparison, and none
+    was to the pairs ``held_out`` (the lower id first).
     The assumed noise is part of the prediction (paper section 2.2.3), as it is of the loss.
     """
     decided = [c for c in active(rows) if c.mu in (0.0, 1.0)]
@@ -164,12 +168,13 @@ def predict(
         return HeldOut(version, np.empty(0), np.empty(0, np.bool_), 0)
     bag = bags(decided, rows)
     unseen = (bootstrap_weights(config.seed, ensemble.n_members, bag) == 0) | (bag > last_seq)  # (M, B)
+    unseen |= np.array([c.pair in held_out for c in decided])
     z = np.stack([sums[c.segment_1] - sums[c.segment_2] for c in decided], axis=1)  # (M, B)
     probability = log_preference(torch.from_numpy(z), config.reward.noise).exp().numpy()
-    held_out = unseen.any(0)
-    predicted = np.where(unseen, probability, 0.0)[:, held_out].sum(0) / unseen[:, held_out].sum(0)  # (B,)
-    first = np.array([c.mu == 1.0 for c in decided])[held_out]
-    return HeldOut(version, predicted, first, int((~held_out).sum()))
+    some = unseen.any(0)
+    predicted = np.where(unseen, probability, 0.0)[:, some].sum(0) / unseen[:, some].sum(0)  # (B,)
+    first = np.array([c.mu == 1.0 for c in decided])[some]
+    return HeldOut(version, predicted, first, int((~some).sum()))
 
 
 def _versions_with_weights(db: Database, run_id: int) -> list[int]:

@@ -22,12 +22,17 @@ from prefrl.report.facts import (
 from prefrl.report.markup import duration, escape, figure, missing, moment, number, percent, section, table, tiles
 from prefrl.report.numbers import calibrate, wilson
 from prefrl.report.quality import N_NEAREST
+from prefrl.reward_model.held_out import FEWEST, WINDOW, looks
 from prefrl.types import Preference
 
 NO_VERSION = "There is no reward version yet: the first one is fitted when the initial comparisons have been answered."
 NO_TRUTH = (
     "This task has no true reward: nobody has a formula for it, which is why people teach it. Look at what the policy "
     "does, and at how well the reward model predicts answers that it was not fitted to."
+)
+NO_HELD_OUT = (
+    "No comparison was held out (label.held_out_share), so that nobody has said whether what the policy does now is "
+    "better than what it did untrained, as the reward says."
 )
 SHOWN = (Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.INCOMPARABLE)
 
@@ -98,6 +103,26 @@ def performance(facts: Facts) -> str:
             svg = charts.returns(name.replace("_", "-"), series, end, versions, colour, "return of an episode")
             parts.append(figure(svg, title, reading + ticks))
     return section("What the policy achieves", *parts)
+
+
+def exploited(facts: Facts) -> str:
+    """Whether the policy seems to exploit the learned reward."""
+    title, heading = "Is the reward being exploited?", "What the policy does now against what it did untrained"
+    seen = looks(facts.versions)
+    if not seen:
+        return section(title, missing(heading, NO_HELD_OUT))
+    newest = seen[-1].window
+    verdict = "Perhaps it is" if seen[-1].alarm else "No sign of it" if newest.n >= FEWEST else "Too early to tell"
+    n_alarms = sum(look.alarm for look in seen)
+    ever = f" There was cause for alarm at {n_alarms} of {len(seen)} looks." if n_alarms else ""
+    chart = figure(
+        charts.held_out(seen, facts.end),
+        heading,
+        f"Share of the last {WINDOW} held-out comparisons, never trained on, in which the newer clip was preferred, "
+        f"and the share that the reward expected. Worry when the second stays above the first. {verdict}: "
+        f"{newest.words}.{ever}",
+    )
+    return section(title, chart)
 
 
 def agreement(facts: Facts) -> str:

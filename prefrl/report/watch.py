@@ -1,7 +1,8 @@
-"""Is the policy exploiting mistakes of the learned reward? A look at trends, in one word each.
+"""Is the policy exploiting mistakes of the learned reward? In one word.
 
-A policy that hacks its reward earns ever more of it while the true return, or the reward model's
-accuracy on answers that it has not seen, falls (Gao et al. 2022, Scaling laws for reward model overoptimization).
+A policy that hacks its reward earns ever more of it while the true return, or what people say of it, falls
+(Gao et al. 2022, Scaling laws for reward model overoptimization). Held-out comparisons tell best
+(`prefrl.reward_model.held_out`); where there are none, or too few yet, trends have to do.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefrl.report.numbers import spearman
+from prefrl.reward_model.held_out import FEWEST, Look
 
 N_POINTS = 16  # neighbours are averaged, so that noise that lasts for a while is not taken for a trend
 N_FEWEST = 8
@@ -33,7 +35,7 @@ class Trend(enum.StrEnum):
 class Verdict(enum.StrEnum):
     """What the trends mean together."""
 
-    HACKING = "hacking"  # learned return rises, true return or accuracy falls
+    HACKING = "hacking"  # held-out comparisons say so; without them: learned return rises, another one falls
     WATCH = "watch"  # learned return rises, and nothing confirms that it is earned
     FINE = "fine"
     UNKNOWN = "unknown"
@@ -41,12 +43,13 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Watch:
-    """The verdict, and the trends that it is made of."""
+    """The verdict, and what it is made of."""
 
     verdict: Verdict
     learned: Trend
     true: Trend
     accuracy: Trend
+    held_out: Look | None
 
 
 def trend(values: NDArray[Any], recent: float = 0.5) -> Trend:
@@ -71,24 +74,29 @@ def trend(values: NDArray[Any], recent: float = 0.5) -> Trend:
     return Trend.RISING if rho > 0 else Trend.FALLING
 
 
-def watch(learned: NDArray[Any], true: NDArray[Any], accuracy: NDArray[Any]) -> Watch:
-    """Compare the trends of learned return, true return and held-out accuracy.
+def watch(learned: NDArray[Any], true: NDArray[Any], accuracy: NDArray[Any], held_out: Look | None) -> Watch:
+    """Compare the trends of learned return, true return and out-of-bag accuracy, and what people say of it.
 
     Args:
         learned: Learned return over the run.
         true: True return over the run; empty where the task has none.
-        accuracy: Held-out accuracy of each reward version.
+        accuracy: Out-of-bag accuracy of each reward version.
+        held_out: The newest look at held-out comparisons, if any.
     """
     trends = trend(learned), trend(true), trend(accuracy)
-    rises, others = trends[0], trends[1:]
-    if rises is Trend.UNKNOWN:
-        verdict = Verdict.UNKNOWN
-    elif rises is not Trend.RISING:
-        verdict = Verdict.FINE
-    elif Trend.FALLING in others:
+    verdict = _of_trends(*trends)
+    if held_out and held_out.alarm:
         verdict = Verdict.HACKING
-    elif Trend.RISING in others:
-        verdict = Verdict.FINE
-    else:
-        verdict = Verdict.WATCH
-    return Watch(verdict, *trends)
+    elif held_out and held_out.window.n >= FEWEST:
+        verdict = Verdict.WATCH if verdict is Verdict.HACKING else Verdict.FINE
+    return Watch(verdict, *trends, held_out)
+
+
+def _of_trends(learned: Trend, *others: Trend) -> Verdict:
+    if learned is Trend.UNKNOWN:
+        return Verdict.UNKNOWN
+    if learned is not Trend.RISING:
+        return Verdict.FINE
+    if Trend.FALLING in others:
+        return Verdict.HACKING
+    return Verdict.FINE if Trend.RISING in others else Verdict.WATCH

@@ -12,13 +12,14 @@ from prefrl.reward_model.fitting import Fitter
 from prefrl.reward_model.spaces import Spaces
 from prefrl.store.comparisons import tail
 from prefrl.store.engine import Database
+from prefrl.store.held_out import held_out_pairs
 from prefrl.store.rewards import NewReward
 from prefrl.store.runs import Run
 from prefrl.store.segments import load_segments, recent_segment_ids
 
 
 def fit_afresh(db: Database, run: Run, config: RunConfig, tell: Callable[[str], None] = lambda line: None) -> NewReward:
-    """Fit a new ensemble to the comparisons of a run that stand, as its reward role would have.
+    """Fit a new ensemble to the comparisons of a run that stand and are not held out, as its reward role would have.
 
     Args:
         db: The run's database; only read.
@@ -36,6 +37,7 @@ def fit_afresh(db: Database, run: Run, config: RunConfig, tell: Callable[[str], 
     spaces = Spaces.from_dict(run.versions["spaces"])
     assert config.env.segment_steps is not None, "the configuration of a run is resolved"
     data = PreferenceDataset(spaces, config.env.segment_steps)
+    data.held_out = held_out_pairs(db, run.id)
     rows = tail(db, run.id)
     compared = load_segments(db, data.missing(rows))
     data.extend(rows, compared)

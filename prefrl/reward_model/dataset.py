@@ -40,6 +40,7 @@ class PreferenceDataset:
         self.annotators: list[str] = []  # B names
         self.returns: NDArray[np.float32] = np.empty((0, 2), np.float32)  # (B, 2), NaN where no oracle told them
         self.last_seq = 0
+        self.held_out: set[tuple[int, int]] = set()  # pairs whose comparisons are left out, the lower id first
 
     def __len__(self) -> int:
         """Comparisons that train."""
@@ -47,7 +48,7 @@ class PreferenceDataset:
 
     def missing(self, rows: Iterable[Comparison]) -> list[int]:
         """Ids of the segments that must be loaded before ``extend(rows)``."""
-        ids = {i for row in rows if row.mu is not None for i in (row.segment_1, row.segment_2)}
+        ids = {i for row in rows if self._trains(row) for i in (row.segment_1, row.segment_2)}
         return sorted(ids - self._index.keys())
 
     def extend(self, rows: list[Comparison], segments: Mapping[int, Segment]) -> None:
@@ -62,7 +63,7 @@ class PreferenceDataset:
             self._add_segment(id_, segments[id_])
         self.rows += rows
         self.last_seq = rows[-1].seq
-        train = [row for row in active(self.rows) if row.mu is not None]
+        train = [row for row in active(self.rows) if self._trains(row)]
         index = self._index
         self.pairs = np.array([(index[r.segment_1], index[r.segment_2]) for r in train], np.int64).reshape(-1, 2)
         self.mu = np.array([r.mu for r in train], np.float32)
@@ -72,6 +73,9 @@ class PreferenceDataset:
         untold = (np.nan, np.nan)
         self.returns = np.array([r.detail.get(TOLD, untold) for r in train], np.float32).reshape(-1, 2)
         self.obs, self.act = self._obs[: len(index)], self._act[: len(index)]
+
+    def _trains(self, row: Comparison) -> bool:
+        return row.mu is not None and row.pair not in self.held_out
 
     def _add_segment(self, id_: int, segment: Segment) -> None:
         if len(segment) != self.segment_steps:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
 
@@ -11,15 +13,18 @@ from prefrl.registry import find
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
+from prefrl.reward_model.held_out import ALARM, FEWEST, alarms, from_metrics, recent, to_metrics
 from prefrl.reward_model.published import new_ensemble
 from prefrl.reward_model.schedule import budget_of, n_initial, n_scheduled
 from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, choose, draw_candidates
 from prefrl.reward_model.spaces import Spaces
+from prefrl.reward_model.watch import N_CURRENT, disagreement, draw_held_out, held_out_due, judge_held_out
 from prefrl.rollout.pace import answers_behind, learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for
 from prefrl.store.clips import clip_states, last_failure
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database
+from prefrl.store.held_out import HELD_OUT, held_out_pairs
 from prefrl.store.metrics import add_event, add_metrics
 from prefrl.store.queue import (
     asked_pairs,
@@ -36,7 +41,7 @@ from prefrl.store.rewards import load_reward, newest_version, prune_rewards, pub
 from prefrl.store.runs import Run
 from prefrl.store.segments import load_segments, recent_segment_ids
 from prefrl.store.workers import present_roles, workers
-from prefrl.types import Segment
+from prefrl.types import Comparison, Segment
 
 
 class RewardRole:
@@ -66,6 +71,9 @@ class RewardRole:
             self.ensemble.load(tensors)
             self.fitter.load(tensors)
             self.fitted_at, self.last_seq = record.env_steps, record.last_seq
+        versions = reward_versions(db, run.id)
+        self._evidence = [one for one in (from_metrics(v.metrics) for v in versions) if one.n]
+        self._alarmed = bool(versions and versions[-1].metrics.get(ALARM, 0.0))
         self._pool: dict[int, Segment] = {}
         self._expired_at = -1
         self.nothing_to_ask = ""  # why, in words
@@ -112,11 +120,25 @@ class RewardRole:
         n = self._missing(env_steps, state)
         if n <= 0:
             return False
-        pairs = self._choose(n, sum(state.values()))
-        if not pairs:
-            return False
-        propose(self.db, self.run.id, pairs, reward_version=self.version, env_steps=env_steps)
-        return True
+        n_asked = sum(state.values())
+        held_out = self._choose_held_out(n, n_asked, env_steps) if self.version else []
+        pairs = self._choose(n - len(held_out), n_asked) if n > len(held_out) else []
+        offer = functools.partial(propose, self.db, self.run.id, reward_version=self.version, env_steps=env_steps)
+        offer(held_out, purpose=HELD_OUT)
+        offer(pairs)
+        return bool(held_out or pairs)
+
+    def _choose_held_out(self, n: int, n_asked: int, env_steps: int) -> list[tuple[int, int]]:
+        """Of the next ``n`` pairs to ask, those that are held out."""
+        learned, learning = env_steps - self.start, self.config.policy.steps - self.start
+        n = min(n, held_out_due(self.db, self.run.id, self.config, learned, learning))
+        if n <= 0:
+            return []
+        now = recent_segment_ids(self.db, self.run.id, self.query.segments_per_rollout, source="policy")
+        untrained = recent_segment_ids(self.db, self.run.id, 2 * n_initial(self.label), source="initial")
+        pairs = self._drawable(now), self._drawable(untrained)
+        rng = rng_for(self.config.seed, Stream.HELD_OUT, n_asked)
+        return draw_held_out(*pairs, n, asked_pairs(self.db, self.run.id), rng)
 
     def _choose(self, n: int, n_asked: int) -> list[tuple[int, int]]:
         """At most ``n`` pairs of segments to ask next; where there is none, ``nothing_to_ask`` says why."""
@@ -175,9 +197,12 @@ class RewardRole:
         return due - asked
 
     def _askable(self) -> list[int]:
-        """The segments to make pairs of; with people none whose clip could not be drawn."""
+        """The segments to make pairs of, oldest first."""
         pool = self.query.pool if self.version else 2 * n_initial(self.label)
-        ids = sorted(recent_segment_ids(self.db, self.run.id, pool))
+        return sorted(self._drawable(recent_segment_ids(self.db, self.run.id, pool)))
+
+    def _drawable(self, ids: list[int]) -> list[int]:
+        """Those that can be shown: with people none whose clip could not be drawn."""
         if not self.people:
             return ids
         clips = clip_states(self.db, ids)
@@ -195,13 +220,14 @@ class RewardRole:
         if not n_steps:
             return False
         rows = tail(self.db, self.run.id, self.data.last_seq)
+        self.data.held_out = held_out_pairs(self.db, self.run.id)
         self.data.extend(rows, load_segments(self.db, self.data.missing(rows)))
         if not self.version:
             first = recent_segment_ids(self.db, self.run.id, 10_000, source="initial")
             self.ensemble.set_input_statistics(*stack_steps(load_segments(self.db, first).values()))
         report = self.fitter.fit(self.data, n_steps)
         self.ensemble.normalise(self.data.obs, self.data.act)
-        metrics = {**report.metrics(), "n_comparisons": len(self.data)}
+        metrics = {**report.metrics(), "n_comparisons": len(self.data), **self._watch(rows)}
         tensors = self.ensemble.to_tensors() | self.fitter.to_tensors()
         self.version = publish(
             self.db,
@@ -218,6 +244,20 @@ class RewardRole:
         add_metrics(self.db, self.run.id, self.name, env_steps, finite)
         self._prune()
         return True
+
+    def _watch(self, rows: list[Comparison]) -> dict[str, float]:
+        """What the new ensemble says of the newest held-out answers, and how far its members are apart."""
+        noise = self.config.reward.noise
+        now = load_segments(self.db, recent_segment_ids(self.db, self.run.id, N_CURRENT))
+        new = judge_held_out(self.db, rows, self.data.held_out, self.ensemble, noise)
+        if new.n:
+            self._evidence.append(new)
+        window = recent(self._evidence)
+        before, self._alarmed = self._alarmed, alarms(window, self._alarmed)
+        if self._alarmed and not before:
+            add_event(self.db, self.run.id, self.name, "hacking", f"the reward may be exploited: {window.words}")
+        told = {ALARM: float(self._alarmed)} if window.n >= FEWEST else {}
+        return {"disagreement": disagreement(self.ensemble, list(now.values()), noise), **to_metrics(new), **told}
 
     def _due(self, env_steps: int) -> int:
         """Minibatches to take now: the pretraining's, those of an exchange, or none."""

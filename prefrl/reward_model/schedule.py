@@ -12,30 +12,42 @@ def budget_of(label: LabelConfig) -> int:
     return label.budget or BUDGET
 
 
+def n_held_out(label: LabelConfig) -> int:
+    """Comparisons of the budget that are never trained on."""
+    return round((label.held_out_share or 0.0) * budget_of(label))
+
+
 def n_initial(label: LabelConfig) -> int:
     """Comparisons asked about the untrained policy, before any learning."""
-    budget = budget_of(label)
+    budget = budget_of(label) - n_held_out(label)
     if label.schedule == "upfront":
         return budget
     return max(1, min(budget, round(label.initial_fraction * budget)))
 
 
 def n_scheduled(label: LabelConfig, env_steps: int, total_steps: int) -> int:
-    """Comparisons that should have been asked after ``env_steps`` agent steps.
+    """Comparisons that should have been asked after ``env_steps`` agent steps, those held out among them.
 
     ``paper``: the rate after T steps is proportional to tau / (T + tau); integrated, with the initial
     share in front and the whole budget at the end:
     ``n0 + (N - n0) * ln(1 + T / tau) / ln(1 + T_end / tau)``.
 
     Args:
-        label: Budget, initial share, schedule and tau (agent steps).
+        label: Budget, shares, schedule and tau (agent steps).
         env_steps: Agent steps so far (T).
         total_steps: Agent steps of the whole run (T_end).
     """
-    budget, first = budget_of(label), n_initial(label)
-    if label.schedule == "upfront" or total_steps <= 0:  # a run may end with its untrained policy
-        return budget
+    if total_steps <= 0:  # a run may end with its untrained policy
+        return budget_of(label)
+    held_out = held_out_scheduled(label, env_steps, total_steps)
+    budget, first = budget_of(label) - n_held_out(label), n_initial(label)
     done = min(1.0, env_steps / total_steps)
     if label.schedule == "paper":
         done = math.log1p(done * total_steps / label.tau) / math.log1p(total_steps / label.tau)
-    return first + math.floor((budget - first) * done + 1e-9)
+    return held_out + first + math.floor((budget - first) * done + 1e-9)
+
+
+def held_out_scheduled(label: LabelConfig, env_steps: int, total_steps: int) -> int:
+    """Of these, those never trained on: at a constant rate while the policy learns."""
+    done = 1.0 if total_steps <= 0 else min(1.0, env_steps / total_steps)
+    return math.floor(n_held_out(label) * done + 1e-9)

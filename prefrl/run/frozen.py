@@ -13,6 +13,7 @@ from typing import Any
 
 from prefrl.config import RewardConfig, RunConfig, from_dict
 from prefrl.errors import ConfigError
+from prefrl.reward_model.held_out import ALARM, PREFIX
 from prefrl.reward_model.spaces import Spaces
 from prefrl.run.create import new_run, prepare, refuse_live, try_net
 from prefrl.store.engine import Database
@@ -54,7 +55,8 @@ def prepare_frozen(db: Database, config: RunConfig) -> tuple[RunConfig, dict[str
             f"the reward of run {name!r} is for {known}, but {config.env.id} has {found}: a policy can learn from it "
             "only where both are the same"
         )
-    return config, versions, NewReward(weights, record.last_seq, record.metrics)
+    metrics = {k: v for k, v in record.metrics.items() if k != ALARM and not k.startswith(PREFIX)}  # of another policy
+    return config, versions, NewReward(weights, record.last_seq, metrics)
 
 
 def _version(db: Database, run: Run, number: str) -> int:
@@ -130,7 +132,7 @@ def fit_run(
 
 
 def facts(run: Run, reward: NewReward) -> dict[str, Any]:
-    """How well a reward fits, as plain values for JSON; None is what nothing was held out for."""
+    """How well a reward fits, as plain values for JSON; None is what could not be measured."""
     config = from_dict(run.config)
     numbers = {n: v for n, v in reward.metrics.items() if not n.startswith(DETAIL)}
     return {
@@ -150,7 +152,7 @@ def describe(run: Run, reward: NewReward) -> str:
     held_out = (
         f"out-of-bag loss {m['oob_loss']:.4g}, accuracy {100 * m['oob_accuracy']:.1f} % of the decided"
         if isfinite(m["oob_accuracy"])
-        else "too few comparisons to hold any out"
+        else "too few comparisons to leave any out of a bag"
     )
     return (
         f"run {run.name} begins with a reward fitted to {m['n_comparisons']:.0f} comparisons of "

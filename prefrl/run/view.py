@@ -13,10 +13,12 @@ from rich.text import Text
 
 from prefrl.report.markup import duration
 from prefrl.report.ranking import Ranked
+from prefrl.reward_model.held_out import ALARM
 from prefrl.run.status import Status
 
 PLAIN_EVERY_S = 10.0
 SHOW_EVERY_S = 1.0  # how often a run has something to show
+EXPLOITED = "the reward may be exploited: look at the newest clips"
 STOPPING = "stopping; once more to stop at once"
 
 
@@ -72,6 +74,7 @@ def line(status: Status, speed: float) -> str:
         f"reward version {status.reward_version}" if status.budget else "",
         f"reward of {status.origin}, frozen" if status.origin else "",
         *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
+        EXPLOITED if status.metrics.get(ALARM) else "",
         *(r.state for r in status.roles if r.alive and r.state.startswith(_WAITS.get(r.role, "-"))),
     ]
     return " | ".join(p for p in parts if p)
@@ -139,6 +142,8 @@ def table(status: Status, speed: float) -> RenderableType:
     for name, label in _METRICS:
         if name in status.metrics:
             grid.add_row(label, f"{status.metrics[name]:.4g}")
+    if status.metrics.get(ALARM):
+        grid.add_row(Text("alarm", style="bold red"), Text(EXPLOITED, style="bold red"))
     for role in status.roles:
         grid.add_row(role.role, f"{role.sign}, {duration(role.age_ms)} ago", Text(role.state, overflow="ellipsis"))
     title = Text(f"{status.run}: {status.task}, {status.learner}, seed {status.seed} ({status.state})", style="bold")

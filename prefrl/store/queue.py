@@ -53,6 +53,7 @@ def propose(
     reward_version: int = 0,
     env_steps: int = 0,
     scores: Sequence[float] | None = None,
+    purpose: str = "train",
 ) -> list[int]:
     """Offers pairs of segments for comparison.
 
@@ -63,6 +64,7 @@ def propose(
         reward_version: The ensemble that chose them (0: none).
         env_steps: Agent steps of the run now.
         scores: Why each was chosen, for example the variance of the members (section 2.2.4).
+        purpose: ``train``, or ``held_out`` for answers that must never be trained on.
 
     Returns:
         The query ids, in the order of the pairs.
@@ -80,7 +82,7 @@ def propose(
             "segment_1": int(first),
             "segment_2": int(second),
             "state": "proposed",
-            "purpose": "train",
+            "purpose": purpose,
             "reward_version": int(reward_version),
             "env_steps": int(env_steps),
             "score": None if scores is None else float(scores[index]),

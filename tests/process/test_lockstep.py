@@ -8,6 +8,7 @@ alter it, write it anew and read the difference before committing it::
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -24,17 +25,21 @@ import torch
 from prefrl.config import from_dict
 from prefrl.errors import ConfigError, EnvError, PrefrlError, RewardError
 from prefrl.evaluate import evaluate
+from prefrl.oracle.role import OracleRole
 from prefrl.reward_model.ensemble import tensors_from_bytes
+from prefrl.reward_model.held_out import evidence, from_metrics
 from prefrl.reward_model.role import RewardRole
 from prefrl.reward_model.schedule import n_initial, n_scheduled
 from prefrl.rollout.pace import learning_starts
 from prefrl.run.create import check_start, extend, new_run, prepare
 from prefrl.run.lockstep import Lockstep, run_lockstep
 from prefrl.run.status import read_status
+from prefrl.run.view import line
 from prefrl.store import queue
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database
+from prefrl.store.held_out import held_out_pairs
 from prefrl.store.metrics import events, read_metrics
 from prefrl.store.queue import counts
 from prefrl.store.rewards import load_reward, reward_versions
@@ -362,6 +367,62 @@ def test_upfront_asks_everything_of_the_untrained_policy(tmp_path):
     assert {s.source for s in asked} == {"initial"}
     assert len(reward_versions(db, run.id)) > 1, "and the ensemble is fitted on all the same"
     db.close()
+
+
+class LyingOracle(OracleRole):
+    """Says the opposite of what it sees wherever the answer is held out."""
+
+    def _answer(self, lease, judged, stats):
+        one = super()._answer(lease, judged, stats)
+        if tuple(sorted((lease.segment_1, lease.segment_2))) not in held_out_pairs(self.db, self.run.id):
+            return one
+        other = {Preference.LEFT: Preference.RIGHT, Preference.RIGHT: Preference.LEFT}
+        return dataclasses.replace(one, preference=other[one.preference])
+
+
+@pytest.mark.parametrize("schedule", ["paper", "upfront"])
+def test_answers_that_are_held_out_are_of_now_against_untrained_and_change_nothing(tmp_path, monkeypatch, schedule):
+    """Negative control: with all of them the other way round, reward and policy are the same to the bit."""
+    config, found = settings(label__schedule=schedule, label__held_out_share=0.25), []
+    for oracle in (OracleRole, LyingOracle):
+        monkeypatch.setattr("prefrl.oracle.role.OracleRole", oracle)
+        db, run = make(tmp_path, config, oracle.__name__)
+        assert run_lockstep(db, run)
+        pairs, rows = held_out_pairs(db, run.id), tail(db, run.id)
+        held = [c for c in rows if c.pair in pairs]
+        assert (len(rows), len(held)) == (24, 6)
+        sources = load_segments(db, {i for c in held for i in c.pair})
+        assert {(sources[c.segment_1].source, sources[c.segment_2].source) for c in held} == {("policy", "initial")}
+        assert len({c.env_steps for c in held}) > 1, "spread over the run"
+        each = [from_metrics(v.metrics) for v in reward_versions(db, run.id)]
+        found.append((facts(db, run), each))
+        db.close()
+    (told, true), (lied, false) = found
+    assert sum(e.n for e in true) == 6
+    assert [(e.claimed, e.seen) for e in true] == [(e.claimed, e.n - e.seen) for e in false]
+    assert told["weights"] == lied["weights"]
+    assert told["policies"] == lied["policies"]
+
+
+def test_an_alarm_is_told_once_each_time_it_begins_also_after_a_resume(tmp_path, monkeypatch):
+    fine, bad = evidence([0.9] * 30, [1.0] * 30), evidence([0.9] * 30, [0.0] * 30)
+    told = iter([fine, bad, bad, fine, bad])
+    monkeypatch.setattr("prefrl.reward_model.role.judge_held_out", lambda *_: next(told, fine))
+    db, run = make(tmp_path, settings(label__held_out_share=0.25))
+    assert not run_lockstep(db, run, stop=lambda: len(reward_versions(db, run.id)) == 3)
+    assert len(events_of(db, run, "hacking")) == 1
+    assert "may be exploited" in line(read_status(db, "run"), 0.0)
+    assert run_lockstep(db, run)
+    assert [v.metrics["hacking_alarm"] for v in reward_versions(db, run.id)] == [0, 1, 1, 0, 1, 0]
+    (first, second) = events_of(db, run, "hacking")
+    assert "in 0 of the last 30 held-out comparisons" in first
+    assert "the reward expected 27" in second
+    assert "may be exploited" not in line(read_status(db, "run"), 0.0)
+    db.close()
+
+
+def events_of(db, run, kind):
+    return [e.message for e in reversed(events(db, run.id)) if e.kind == kind]
 
 
 def test_an_oracle_that_cannot_compare_some_still_ends(tmp_path):

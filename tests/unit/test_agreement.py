@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prefrl.report import agreement, tempo
 from prefrl.report.agreement import Share, among_all, between, category, cohen, every_two, fleiss
 from prefrl.report.watch import Trend, Verdict, trend, watch
+from prefrl.reward_model.held_out import FEWEST, Look, evidence
 from prefrl.types import Comparison, Preference
 
 LEFT, RIGHT, TIE, NONE = Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.INCOMPARABLE
@@ -237,13 +238,24 @@ def test_trends() -> None:
     assert n_false / 400 == pytest.approx(0.02, abs=0.02)  # two sides of 1 %
 
 
-def test_the_watch_over_hacking() -> None:
+def test_the_watch_over_hacking_by_trends_where_nothing_is_held_out() -> None:
     up, down, flat, none = np.arange(50.0), -np.arange(50.0), np.ones(50), np.empty(0)
-    assert watch(up, down, flat).verdict is Verdict.HACKING
-    assert watch(up, none, down).verdict is Verdict.HACKING
-    assert watch(up, up, down).verdict is Verdict.HACKING
-    assert watch(up, up, flat).verdict is Verdict.FINE
-    assert watch(up, flat, none).verdict is Verdict.WATCH
-    assert watch(down, down, down).verdict is Verdict.FINE
-    assert watch(none, up, up).verdict is Verdict.UNKNOWN
-    assert watch(up, down, flat).true is Trend.FALLING
+    few = Look(0, evidence([0.9] * (FEWEST - 1), [0.0] * (FEWEST - 1)), alarm=False)
+    for unknown in (None, few):
+        assert watch(up, down, flat, unknown).verdict is Verdict.HACKING
+        assert watch(up, none, down, unknown).verdict is Verdict.HACKING
+        assert watch(up, up, down, unknown).verdict is Verdict.HACKING
+        assert watch(up, up, flat, unknown).verdict is Verdict.FINE
+        assert watch(up, flat, none, unknown).verdict is Verdict.WATCH
+        assert watch(down, down, down, unknown).verdict is Verdict.FINE
+        assert watch(none, up, up, unknown).verdict is Verdict.UNKNOWN
+        assert watch(up, down, flat, unknown).true is Trend.FALLING
+
+
+def test_the_watch_over_hacking_by_what_people_say() -> None:
+    up, down, none = np.arange(50.0), -np.arange(50.0), np.empty(0)
+    right, wrong = (Look(0, evidence([0.8] * 30, [1.0] * 30), alarm) for alarm in (False, True))
+    assert watch(none, none, none, wrong).verdict is Verdict.HACKING, "without any true return"
+    assert watch(down, up, up, wrong).verdict is Verdict.HACKING
+    assert watch(up, none, none, right).verdict is Verdict.FINE
+    assert watch(up, down, down, right).verdict is Verdict.WATCH, "people see no harm, the true return does"

@@ -414,7 +414,7 @@ def test_resolve_keeps_what_was_set() -> None:
         env=EnvConfig(id="hopper", horizon=500, segment_steps=20),
         policy=PolicyConfig(n_steps=64, kwargs={"ent_coef": 0.5, "gamma": 0.9}),
         query=QueryConfig(max_age=5),
-        label=LabelConfig(budget=30, tau=9, oracle="none", max_lag=0, ahead=3),
+        label=LabelConfig(budget=30, tau=9, oracle="none", max_lag=0, ahead=3, held_out_share=0.2),
     )
     assert resolve(config) == config
 

@@ -48,6 +48,16 @@ def test_an_empty_data_set() -> None:
     assert data.pairs.shape == (0, 2)
 
 
+def test_pairs_that_are_held_out_train_never_whoever_compares_them() -> None:
+    data = PreferenceDataset(SPACES, STEPS)
+    data.held_out = {(10, 11)}
+    rows = [_row(1, (11, 10)), _row(2, (12, 13)), _row(3, (10, 11), "right", supersedes=1), _row(4, (10, 12))]
+    assert data.missing(rows) == [10, 12, 13], "nor are segments of theirs part of what the reward is normalised over"
+    data.extend(rows, SEGMENTS)
+    assert data.seqs.tolist() == [2, 4]
+    assert (data.last_seq, len(data.obs)) == (4, 3)
+
+
 def test_rows_become_arrays_in_order_of_seq() -> None:
     data = _data(_row(1, (12, 10)), _row(2, (10, 13), "right"), _row(3, (13, 12), "tie"))
     assert len(data) == 3

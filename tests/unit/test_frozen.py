@@ -19,6 +19,8 @@ from prefrl.run.frozen import facts, fit_run, prepare_frozen
 from prefrl.store.comparisons import NewComparison, add_comparisons, supersede, tail
 from prefrl.store.engine import Database
 from prefrl.store.folder import CLIPS
+from prefrl.store.held_out import HELD_OUT
+from prefrl.store.queue import propose
 from prefrl.store.rewards import NewReward, load_reward, prune_rewards, publish, reward_versions
 from prefrl.store.runs import Run, create_run, get_run, list_runs
 from prefrl.store.schema import run as run_table
@@ -135,6 +137,18 @@ def test_answers_that_were_replaced_or_taken_back_are_left_out(db: Database) -> 
     assert (told["n_comparisons"], told["n_decided"], told["n_ties"], told["last_seq"]) == (37, 36, 1, 44)
 
 
+def test_what_a_person_was_asked_to_hold_the_reward_to_is_not_fitted(db: Database) -> None:
+    run = make_run(db)
+    teach(db, run, n=40)
+    whole = fit_run(db, "taught", None)[1]
+    ids, _ = add_clips(db, run, 2)
+    propose(db, run.id, [(ids[1], ids[0])], purpose=HELD_OUT)
+    compare(db, run, [(ids[0], ids[1], LEFT)])
+    told = facts(*(again := fit_run(db, "taught", None)))
+    assert (told["n_comparisons"], told["last_seq"]) == (40, 41)
+    assert again[1].weights == whole.weights
+
+
 def test_inputs_are_standardised_by_the_untrained_policy_or_else_by_what_was_compared(db: Database) -> None:
     run = make_run(db)
     teach(db, run, n=30)
@@ -240,7 +254,8 @@ def fitted(db: Database) -> Run:
     """A run with three versions, which say so in their weights."""
     run = make_run(db, n_members=2)
     for version in (1, 2, 3):
-        publish(db, run.id, f"version {version}".encode(), last_seq=version, env_steps=version, metrics={"l2": version})
+        metrics = {"l2": version, "held_out_n": 20.0, "hacking_alarm": 1.0}  # the last two tell of the run's own policy
+        publish(db, run.id, f"version {version}".encode(), last_seq=version, env_steps=version, metrics=metrics)
     return run
 
 

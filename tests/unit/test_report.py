@@ -23,6 +23,7 @@ from prefrl.report.numbers import calibrate, ranks, spearman, wilson
 from prefrl.report.quality import nearest
 from prefrl.reward_model.bootstrap import bootstrap_weights
 from prefrl.reward_model.ensemble import RewardEnsemble, tensors_to_bytes
+from prefrl.reward_model.held_out import ALARM, evidence, to_metrics
 from prefrl.reward_model.spaces import Spaces
 from prefrl.store.answers import answer
 from prefrl.store.checkpoints import save_checkpoint
@@ -289,6 +290,37 @@ def test_page_of_a_full_run(db: Database, tmp_path: Path) -> None:
     assert "ties 1, incomparable 1" in text
     assert "Events (1 restart)" in text
     assert "expected calibration error" in text
+
+
+def test_the_watch_over_hacking_is_drawn_from_what_the_versions_tell(db: Database, tmp_path: Path) -> None:
+    run, ensemble = make_run(db), make_ensemble()
+    weights = tensors_to_bytes(ensemble.to_tensors())
+    fill(db, run, ensemble)
+    publish(db, run.id, weights, last_seq=0, env_steps=100, metrics=FIT)
+    assert "No comparison was held out" in write_report(db, "small", tmp_path / "none.html").read_text()
+    for step, seen in ((200, 1.0), (300, 0.0)):
+        metrics = FIT | to_metrics(evidence([0.8] * 20, [seen] * 20)) | {ALARM: 1.0 - seen}
+        publish(db, run.id, weights, last_seq=0, env_steps=step, metrics=metrics)
+    page = write_report(db, "small", tmp_path / "some.html").read_text()
+    assert "Perhaps it is: in 20 of the last 40 held-out comparisons" in page
+    assert "the reward expected 32" in page
+    assert "There was cause for alarm at 1 of 2 looks" in page
+
+
+def test_comparisons_held_out_are_predicted_by_all_members(db: Database) -> None:
+    run, ensemble = make_run(db), make_ensemble()
+    ids = fill(db, run, ensemble)
+    ask(db, run, [(ids[0], ids[1])], Preference.LEFT)
+    propose(db, run.id, [(ids[2], ids[3])], purpose="held_out")
+    (one,) = lease(db, run.id, "ann")
+    answer(db, [Answer(one.query_id, one.token, Preference.LEFT, "ann", "held")])
+    publish(db, run.id, tensors_to_bytes(ensemble.to_tensors()), last_seq=2, env_steps=100, metrics=FIT)
+    quality = read_facts(db, "small").quality
+    assert quality is not None
+    segments = load_segments(db, ids[2:4])
+    sums = [ensemble.member_rewards(s.obs, s.act).sum(1).double() for s in (segments[ids[2]], segments[ids[3]])]
+    by_hand = float((0.9 * torch.sigmoid(sums[0] - sums[1]) + 0.05).mean())
+    assert quality.held_out.predicted[-1] == pytest.approx(by_hand, abs=1e-6)
 
 
 def test_text_of_the_database_is_escaped(db: Database, tmp_path: Path) -> None:

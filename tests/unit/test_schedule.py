@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefrl.config import SCHEDULES, EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig, resolve
-from prefrl.reward_model.schedule import n_initial, n_scheduled
+from prefrl.reward_model.schedule import held_out_scheduled, n_initial, n_scheduled
 from prefrl.rollout.pace import learning_starts, rollout_size, sync_steps
 
 M = 1_000_000
@@ -146,3 +146,17 @@ def test_learning_starts_on_a_rollout(steps: int, n_envs: int, n_steps: int, bud
     assert start % unit == 0
     assert start >= unit
     assert start <= max(unit, steps // 2)
+
+
+def test_those_held_out_come_at_a_constant_rate_out_of_the_budget() -> None:
+    label = dataclasses.replace(PAPER, held_out_share=0.1)
+    assert n_initial(label) == round(0.25 * 630)
+    assert [held_out_scheduled(label, share * 2 * M, 20 * M) for share in range(11)] == [7 * i for i in range(11)]
+    train = dataclasses.replace(PAPER, budget=630)
+    for share in range(11):
+        step = share * 2 * M
+        assert n_scheduled(label, step, 20 * M) == n_scheduled(train, step, 20 * M) + 7 * share
+    upfront = dataclasses.replace(label, schedule="upfront")
+    assert n_initial(upfront) == 630, "nothing the policy does can be asked about before it learns"
+    assert [n_scheduled(upfront, step, 20 * M) for step in (0, 10 * M, 20 * M)] == [630, 665, 700]
+    assert n_scheduled(label, 5, 0) == 700

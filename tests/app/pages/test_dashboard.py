@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from labeling_app.dashboard_facts import Known, read_dashboard
 from labeling_app.shown import duration, number, plain
 from prefrl.report.agreement import Share
+from prefrl.reward_model.held_out import ALARM, evidence, to_metrics
 from prefrl.store.comparisons import NewComparison, add_comparisons, supersede
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_metrics
@@ -103,6 +104,22 @@ def _rows(chart: Any) -> list[dict[str, Any]]:
     """All rows that a chart was sent, as the browser gets them."""
     sent = [pyarrow.ipc.open_stream(one.data.data).read_all().to_pylist() for one in chart.proto.datasets]
     return [row for rows in sent for row in rows]
+
+
+def test_what_people_say_of_held_out_comparisons_against_what_the_reward_expects(db: Database, url: str) -> None:
+    run = make_run(db)
+    metrics = {"train_loss": 0.5, "oob_loss": 0.6, "oob_accuracy": 0.7}
+    for steps, seen in ((100, 1.0), (200, 0.0)):
+        more = to_metrics(evidence([0.8] * 20, [seen] * 20)) | {ALARM: 1.0 - seen}
+        publish(db, run.id, b"x", last_seq=0, env_steps=steps, metrics=metrics | more)
+    at = show("dashboard", url)
+    words = texts(at)
+    assert say("dashboard.hacking_hacking") in words
+    assert say("dashboard.held_out_means", n="40", seen="20", claimed="32") in words
+    rows = _rows(at.get("vega_lite_chart")[0])
+    shares = [(row["what"], row["steps"], round(row["value"], 3)) for row in rows if "steps" in row]
+    expected, said = say("dashboard.held_out_claimed"), say("dashboard.held_out_seen")
+    assert shares == [(said, 100, 1.0), (said, 200, 0.5), (expected, 100, 0.8), (expected, 200, 0.8)]
 
 
 def test_text_of_the_database_is_never_markup(db: Database, url: str) -> None:
