@@ -80,7 +80,7 @@ def sections(facts: Facts, say: Say) -> None:
     if facts.is_learned:
         hacking(facts, say)
     returns(facts, say)
-    if facts.is_learned:
+    if facts.asks:
         progress(facts, say)
         fitting(facts, say)
         calibration(facts, say)
@@ -101,10 +101,12 @@ def overview(facts: Facts, say: Say) -> None:
             say("dashboard.steps_means"),
         ),
     ]
-    if facts.is_learned:
+    if facts.asks:
         entries.append(
             (say("dashboard.versions"), f"{status.reward_version:,}", say("dashboard.versions_means")),
         )
+    elif facts.is_learned:
+        st.info(say("dashboard.frozen_reward_run", origin=plain(status.origin)))
     else:
         st.info(say("dashboard.true_reward_run"))
     tiles(entries)
@@ -123,7 +125,7 @@ def hacking(facts: Facts, say: Say) -> None:
         newest = facts.held_out[-1].window
         numbers = {"n": str(newest.n), "seen": f"{newest.seen:g}", "claimed": f"{newest.claimed:.0f}"}
         st.caption(say("dashboard.held_out_means", **numbers))
-    elif facts.config.label.held_out_share:
+    elif facts.asks and facts.config.label.held_out_share:
         st.info(say("dashboard.held_out_none"))
     trends = [("learned_return", found.learned), ("true_return", found.true), ("accuracy", found.accuracy)]
     words = {name: say(f"dashboard.trend_{trend}") for name, trend in trends}

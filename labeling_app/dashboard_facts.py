@@ -98,7 +98,12 @@ class Facts:
 
     @property
     def is_learned(self) -> bool:
-        """False for a run on the environment's own reward: nobody is asked anything."""
+        """False for a run on the environment's own reward."""
+        return self.config.reward.source != "true"
+
+    @property
+    def asks(self) -> bool:
+        """False where nobody is asked anything: on the environment's own reward, and on one that stays as it is."""
         return self.config.reward.source == "learned"
 
     @property

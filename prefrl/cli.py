@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
-from prefrl.config import from_dict
+from prefrl.cli_results import add_result_verbs
+from prefrl.config import from_dict, settings
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 from prefrl.flags import add_settings, config_from
-from prefrl.parsing import Parser, whole
-from prefrl.run.hints import DEFAULT_DB, typed, usual_db
+from prefrl.parsing import Parser, add_verb, open_database, whole
+from prefrl.run.hints import typed
 
 if TYPE_CHECKING:
     from prefrl.run.people import PageOptions
@@ -53,29 +54,29 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"prefrl {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    run = _verb(verbs, "run", "create a run and start it", _run)
+    run = add_verb(verbs, "run", "create a run and start it", _run)
     run.add_argument("task", nargs="?", help="task or Gymnasium id; the same as --env.id")
     run.add_argument("--name", help="name of the run (default: task and seed)")
     run.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings; flags win over it")
     run.add_argument("--human", action="store_true", help="people compare the clips, on a page that this opens")
     run.add_argument("--create-only", action="store_true", help="do not start it: to import comparisons first")
     _add_start_flags(run)
-    add_settings(run)
+    add_settings(run, settings())
 
-    resume = _verb(verbs, "resume", "go on with a run after any kind of end", _resume)
+    resume = add_verb(verbs, "resume", "go on with a run after any kind of end", _resume)
     resume.add_argument("name")
     resume.add_argument("--steps", type=whole, help="new total of agent steps, to train on beyond the old one")
     resume.add_argument("--labels", type=whole, help="new total of comparisons")
     resume.add_argument("--human", action="store_true", help="open the labeling page of a run with people, too")
     _add_start_flags(resume)
 
-    worker = _verb(verbs, "worker", "be one role of a run, on this or another machine", _worker)
+    worker = add_verb(verbs, "worker", "be one role of a run, on this or another machine", _worker)
     worker.add_argument("name")
     worker.add_argument("--role", required=True, help="rollout, reward, oracle or renderer")
     worker.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     worker.add_argument("--log-dir", help="folder for TensorBoard files")
 
-    label = _verb(verbs, "label", "open the page on which people compare the clips of a run, or of a folder", _label)
+    label = add_verb(verbs, "label", "open the page on which people compare the clips of a run, or of a folder", _label)
     label.add_argument("name", nargs="?", help="a run; or else --clips")
     label.add_argument("--clips", type=Path, metavar="FOLDER", help="compare the videos in FOLDER; nothing is trained")
     label.add_argument("--name", dest="called", help="with --clips: name of the run (default: the folder's)")
@@ -83,60 +84,21 @@ def build_parser() -> argparse.ArgumentParser:
     label.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     _add_page_flags(label)
 
-    status = _verb(verbs, "status", "what a run, or every run, is doing", _status)
+    status = add_verb(verbs, "status", "what a run, or every run, is doing", _status)
     status.add_argument("name", nargs="?")
     status.add_argument("--json", action="store_true", help="print JSON")
 
-    _add_result_verbs(verbs)
+    add_result_verbs(verbs)
     _add_machine_verbs(verbs)
     return parser
 
 
-def _add_result_verbs(verbs: Any) -> None:
-    evaluate = _verb(verbs, "eval", "true return of a stored policy", _eval)
-    evaluate.add_argument("name")
-    evaluate.add_argument("--checkpoint", type=int, metavar="ID", help="which checkpoint (default: the newest)")
-    evaluate.add_argument("--episodes", type=int, default=10)
-    evaluate.add_argument("--stochastic", action="store_true", help="sample actions instead of the most likely ones")
-    evaluate.add_argument("--list", action="store_true", help="list the checkpoints and stop")
-    evaluate.add_argument("--json", action="store_true", help="print JSON")
-
-    report = _verb(verbs, "report", "one self-contained HTML page with plots", _report)
-    report.add_argument("name")
-    report.add_argument("--out", type=Path, metavar="FILE", help="default: runs/NAME/report.html")
-
-    export = _verb(verbs, "export", "comparisons with their segments to a file", _export)
-    export.add_argument("name")
-    export.add_argument("file", type=Path, help="ends in .parquet, .jsonl, or .csv (without the segments)")
-
-    imports = _verb(verbs, "import", "comparisons with their segments from a file, all or nothing", _import)
-    imports.add_argument("name")
-    imports.add_argument("file", type=Path, help="ends in .parquet or .jsonl")
-    imports.add_argument(
-        "--labels", choices=("mu", "sign", "index"), help="how the file's labels are encoded, where that is not clear"
-    )
-    imports.add_argument("--dry-run", action="store_true", help="check every row and write nothing")
-
-
 def _add_machine_verbs(verbs: Any) -> None:
-    db = _verb(verbs, "db", "check or upgrade the database", _db)
+    db = add_verb(verbs, "db", "check or upgrade the database", _db)
     db.add_argument("action", choices=("check", "upgrade"))
 
-    doctor = _verb(verbs, "doctor", "find what is missing on this machine and say what to type", _doctor)
+    doctor = add_verb(verbs, "doctor", "find what is missing on this machine and say what to type", _doctor)
     doctor.add_argument("--human", action="store_true", help="people will label here: what that needs is not optional")
-
-
-def _verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")
-    parser.set_defaults(do=do, parser=parser)
-    if name != "doctor":
-        parser.add_argument(
-            "--db",
-            default=usual_db(),
-            metavar="URL",
-            help=f"sqlite:///FILE or postgresql://… (default: $PREFRL_DB or {DEFAULT_DB})",
-        )
-    return parser
 
 
 def _add_start_flags(parser: argparse.ArgumentParser) -> None:
@@ -153,14 +115,9 @@ def _add_page_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
 
 
-def _open(args: argparse.Namespace, *, readonly: bool = False) -> Database:
-    from prefrl.store.engine import Database
-
-    return Database.open(args.db, readonly=readonly)
-
-
 def _run(args: argparse.Namespace) -> int:
     from prefrl.run.create import check_folder, check_start, new_run, prepare
+    from prefrl.run.frozen import prepare_frozen
     from prefrl.store.engine import Database
     from prefrl.store.runs import check_name, free_name
 
@@ -169,11 +126,16 @@ def _run(args: argparse.Namespace) -> int:
     check_start(args.mode, config := config_from(args))
     check_folder(args.folder / (args.name or ""))
     page = _page(args) if args.human else None
-    config, versions = prepare(config)
+    reward = None
+    if config.reward.source == "frozen":
+        with open_database(args, readonly=True) as db:
+            config, versions, reward = prepare_frozen(db, config)
+    else:
+        config, versions = prepare(config)
     db = Database.create(args.db)
     try:
         name = args.name or free_name(db, f"{config.env.id.replace('/', '-').replace(':', '-')}-{config.seed}")
-        run = new_run(db, name, config, versions)
+        run = new_run(db, name, config, versions, reward)
         if args.create_only:
             at = typed(name, args.db, db.url)
             print(f"run {name} is created. Next:\n  prefrl import {at} FILE     to add comparisons")
@@ -186,15 +148,18 @@ def _run(args: argparse.Namespace) -> int:
 
 def _resume(args: argparse.Namespace) -> int:
     from prefrl.run.create import check_folder, check_resume, check_versions, extend
+    from prefrl.run.people import refuse_unasked
     from prefrl.store.runs import get_run
 
-    db = _open(args)
+    db = open_database(args)
     try:
         run = get_run(db, args.name)
         check_resume(db, run, args.mode, args.steps)
         check_folder(args.folder / run.name)
         config = from_dict(run.config)
         oracle = config.label.oracle
+        if args.human:
+            refuse_unasked(run)
         if args.human and oracle != "none":
             raise ConfigError(f"run {run.name!r} has the oracle {oracle!r} as annotator; resume it without --human")
         page = _page(args) if args.human else None
@@ -265,7 +230,7 @@ def _label(args: argparse.Namespace) -> int:
         _page(args)
         tell = functools.partial(print, "prefrl:", file=sys.stderr)
         name = open_folder(args.db, args.clips, args.called, args.labels, tell=tell).name
-    db = _open(args, readonly=True)
+    db = open_database(args, readonly=True)
     try:
         hint = check_labeling(db, name)
         if args.clips is not None:
@@ -283,7 +248,7 @@ def _label(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     from prefrl.run.status import list_statuses, read_status
 
-    db = _open(args, readonly=True)
+    db = open_database(args, readonly=True)
     try:
         if args.name is None:
             statuses = list_statuses(db)
@@ -318,69 +283,6 @@ def _status(args: argparse.Namespace) -> int:
     return 0
 
 
-def _eval(args: argparse.Namespace) -> int:
-    from prefrl.evaluate import describe, evaluate
-    from prefrl.store.checkpoints import list_checkpoints
-    from prefrl.store.folder import refuse_clips
-    from prefrl.store.runs import get_run
-
-    db = _open(args, readonly=True)
-    try:
-        if args.list:
-            refuse_clips(run := get_run(db, args.name), "evaluate")
-            for stored in list_checkpoints(db, run.id):
-                print(f"{stored.id:6d}  {stored.env_steps:10,} steps  sha256 {stored.sha256[:12]}")
-            return 0
-        result = evaluate(db, args.name, args.checkpoint, args.episodes, deterministic=not args.stochastic)
-    finally:
-        db.close()
-    print(json.dumps(result.to_dict(), indent=2) if args.json else describe(result))
-    return 0
-
-
-def _report(args: argparse.Namespace) -> int:
-    from prefrl.report import write_report
-
-    db = _open(args, readonly=True)
-    try:
-        path = write_report(db, args.name, args.out or Path("runs") / args.name / "report.html")
-    finally:
-        db.close()
-    print(path)
-    return 0
-
-
-def _export(args: argparse.Namespace) -> int:
-    from prefrl.transfer import export_comparisons
-
-    db = _open(args, readonly=True)
-    try:
-        n = export_comparisons(db, args.name, args.file)
-    finally:
-        db.close()
-    print(f"{n} comparisons written to {args.file}")
-    return 0
-
-
-def _import(args: argparse.Namespace) -> int:
-    from prefrl.run.status import read_status
-    from prefrl.run.view import of_budget
-    from prefrl.transfer import import_comparisons
-
-    db = _open(args)
-    try:
-        n = import_comparisons(db, args.name, args.file, labels=args.labels, dry_run=args.dry_run)
-        if args.dry_run:
-            print(f"{n} comparisons are valid; nothing was written")
-            return 0
-        status = read_status(db, args.name)
-    finally:
-        db.close()
-    now = f"; run {args.name} now has {of_budget(status)}" if status.budget else ""  # none on the true reward
-    print(f"{n} comparisons imported{now}")
-    return 0
-
-
 def _db(args: argparse.Namespace) -> int:
     if args.action == "upgrade":
         from prefrl.store.migrate import upgrade
@@ -388,7 +290,7 @@ def _db(args: argparse.Namespace) -> int:
         upgrade(args.db)
         print("the database is up to date")
         return 0
-    db = _open(args, readonly=True)
+    db = open_database(args, readonly=True)
     db.close()
     print(f"{db.url} can be read and is up to date")
     return 0

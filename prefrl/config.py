@@ -1,8 +1,7 @@
 """The settings of a run: frozen dataclasses, one level of nesting, checked when made.
 
 The docstring under each field is its help on the command line (``prefrl run --help``).
-Precedence: defaults < TOML file < flags. The resolved configuration is stored with the run, and every
-process reads it from there.
+Precedence: defaults < TOML file < flags. The resolved configuration is stored with the run, and all processes read it.
 """
 
 from __future__ import annotations
@@ -80,7 +79,9 @@ class RewardConfig:
     """The reward model (paper section 2.2.3)."""
 
     source: str = "learned"
-    """learned: from comparisons. true: the environment's own reward, the upper reference of the paper."""
+    """learned: from comparisons. true: the environment's own, the paper's reference. frozen: see reward.origin."""
+    origin: str = ""
+    """RUN or RUN@VERSION of this database: its learned reward is taken as it is (--reward makes the source frozen)."""
     objective: str = "preference"
     """preference: cross-entropy of the answers (equation 1). target: squared error to the segments' true returns, which
     the oracle true-return then tells (the paper's ablation)."""
@@ -238,11 +239,12 @@ def check(config: RunConfig) -> None:
         if value is not None and not (low <= value <= high and value < _INF):
             above = "above 0" if low == _TINY else f"at least {low:g}"
             raise ConfigError(f"{name} must be {above}{'' if high == _INF else f' and at most {high}'}, not {value}")
-    if config.reward.l2_low > config.reward.l2_high:
-        raise ConfigError(
-            f"reward.l2_low ({config.reward.l2_low}) must be at most reward.l2_high ({config.reward.l2_high})"
-        )
+    reward = config.reward
+    if reward.l2_low > reward.l2_high:
+        raise ConfigError(f"reward.l2_low ({reward.l2_low}) must be at most reward.l2_high ({reward.l2_high})")
     _check_choices(config)
+    if (reward.source == "frozen") != bool(reward.origin):
+        raise ConfigError("reward.source frozen and reward.origin RUN need each other: --reward RUN sets both")
     horizon, k = config.env.horizon, config.env.segment_steps
     if horizon is not None and k is not None and k > horizon:
         raise ConfigError(f"env.segment_steps is {k}, longer than an episode (env.horizon {horizon}); make it shorter")
@@ -253,7 +255,7 @@ def _check_choices(config: RunConfig) -> None:
         "env.ends": (config.env.ends, ("refuse", "reset", "allow"), False),
         "policy.learner": (config.policy.learner, LEARNERS, True),
         "policy.device": (config.policy.device, ("auto", "cpu", "cuda"), False),
-        "reward.source": (config.reward.source, ("learned", "true"), False),
+        "reward.source": (config.reward.source, ("learned", "true", "frozen"), False),
         "reward.objective": (config.reward.objective, ("preference", "target"), False),
         "reward.device": (config.reward.device, ("auto", "cpu", "cuda"), False),
         "query.variance_of": (config.query.variance_of, ("probability", "logit"), False),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tomllib
 import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +19,35 @@ SHORT = {
     "learner": "policy.learner",
     "oracle": "label.oracle",
     "selector": "query.selector",
+    "reward": "reward.origin",
     "seed": "seed",
 }
+SHORT_OF_FIT = {"steps": "reward.pretrain_steps", "seed": "seed"}
+MINIBATCHES = "Minibatches for each member."
+NOT_OF_FIT = {"reward.source", "reward.origin", "reward.fit_steps", "reward.max_age"}
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """A flag for every setting, those of a section together."""
-    short = {full: name for name, full in SHORT.items()}
+def settings_of_fit() -> list[Setting]:
+    """What a reward can be fitted with, without a policy; the defaults are the run's."""
+    known = {s.name: dataclasses.replace(s, default=None) for s in settings()}
+    known["reward.pretrain_steps"] = dataclasses.replace(known["reward.pretrain_steps"], help=MINIBATCHES)
+    names = [name for name in known if name.startswith("reward.") and name not in NOT_OF_FIT]
+    return [known[name] for name in (*names, "seed")]
+
+
+def add_settings(parser: argparse.ArgumentParser, shown: Sequence[Setting], names: Mapping[str, str] = SHORT) -> None:
+    """A flag for each setting, those of a section together; ``names`` are shorter ones."""
+    short = {full: name for name, full in names.items()}
     section = ""
     group: Any = parser
-    for setting in settings():
+    for setting in shown:
         head = setting.name.partition(".")[0]
         if head != section:
             section, group = head, parser.add_argument_group(f"settings: {head}")
         flags = [f"--{setting.name}"]
         if setting.name in short and short[setting.name] != setting.name:
             flags.insert(0, f"--{short[setting.name]}")
-        default = "" if setting.default in (None, {}) else f" (default: {setting.default})"
+        default = "" if setting.default in (None, {}, "") else f" (default: {setting.default})"
         text = (setting.help + default).replace("%", "%%")
         group.add_argument(*flags, dest=setting.name, metavar=_metavar(setting), help=text)
 
@@ -61,23 +75,40 @@ def config_from(args: argparse.Namespace) -> RunConfig:
         if oracle not in (None, "none"):
             raise ConfigError(f"--human and --oracle {oracle} exclude each other: who compares the clips?")
         setattr(args, "label.oracle", "none")
-    for setting in settings():
+    if getattr(args, "reward.origin") is not None and getattr(args, "reward.source") is None:
+        setattr(args, "reward.source", "frozen")
+    config = from_dict(with_flags(values, args, settings(), str(args.config)))
+    if args.human and config.reward.source != "learned":
+        raise ConfigError(
+            f"--human and --reward.source {config.reward.source} exclude each other: nothing is compared on the "
+            f"{config.reward.source} reward"
+        )
+    return config
+
+
+def with_flags(
+    values: Mapping[str, Any], args: argparse.Namespace, given: Sequence[Setting], source: str
+) -> dict[str, Any]:
+    """Settings as nested dictionaries, with those among ``given`` that have a flag in place of the old ones.
+
+    Raises:
+        ConfigError: What should be a section of ``source`` is none.
+    """
+    changed = dict(values)
+    for setting in given:
         text = getattr(args, setting.name)
         if text is None:
             continue
         section, _, key = setting.name.partition(".")
         value = parse_value(setting, text)
         if key:
-            inner = values.setdefault(section, {})
+            inner = changed.get(section, {})
             if not isinstance(inner, dict):
-                raise ConfigError(f"{args.config}: [{section}] must be a table of settings, not {inner!r}")
-            inner[key] = value
+                raise ConfigError(f"{source}: [{section}] must be a table of settings, not {inner!r}")
+            changed[section] = {**inner, key: value}
         else:
-            values[section] = value
-    config = from_dict(values)
-    if args.human and config.reward.source == "true":
-        raise ConfigError("--human and --reward.source true exclude each other: nothing is compared on the true reward")
-    return config
+            changed[section] = value
+    return changed
 
 
 def parse_value(setting: Setting, text: str) -> Any:

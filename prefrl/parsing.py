@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefrl.config import nearest
+from prefrl.run.hints import DEFAULT_DB, usual_db
+
+if TYPE_CHECKING:
+    from prefrl.store.engine import Database
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,3 +48,24 @@ def whole(text: str) -> int:
             if (number := kind(text)) == int(number):
                 return int(number)
     raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
+
+
+def add_verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser:
+    """A verb, done by ``do(args)``, on the database of ``--db``."""
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")
+    parser.set_defaults(do=do, parser=parser)
+    if name != "doctor":
+        parser.add_argument(
+            "--db",
+            default=usual_db(),
+            metavar="URL",
+            help=f"sqlite:///FILE or postgresql://… (default: $PREFRL_DB or {DEFAULT_DB})",
+        )
+    return parser
+
+
+def open_database(args: argparse.Namespace, *, readonly: bool = False) -> Database:
+    """The database of ``--db``."""
+    from prefrl.store.engine import Database
+
+    return Database.open(args.db, readonly=readonly)

@@ -72,6 +72,11 @@ class Facts:
     @property
     def learned(self) -> bool:
         """False for a run on the environment's own reward."""
+        return self.config.reward.source != "true"
+
+    @property
+    def asks(self) -> bool:
+        """Whether the run learns its reward itself, from comparisons that it asks for."""
         return self.config.reward.source == "learned"
 
     @property
@@ -98,7 +103,7 @@ def read_facts(db: Database, run_name: str) -> Facts:
     rows = tail(db, run.id)
     standing = active(rows)
     quality, problem = None, ""
-    if config.reward.source == "learned" and not is_clips(run):
+    if config.reward.source != "true" and not is_clips(run):
         try:
             quality = measure(db, run, config, rows)
         except PrefrlError as error:  # a net of the user's that is not installed here, damaged weights

@@ -12,6 +12,7 @@ from prefrl.report.sections import (
     compared,
     exploited,
     fitting,
+    frozen,
     machinery,
     overview,
     performance,
@@ -26,8 +27,10 @@ def render(facts: Facts) -> str:
     if status.is_clips:
         return _page(facts, f"A folder of clips, {escape(folder_of(facts.run))}; nothing is trained.", compared(facts))
     parts = [overview(facts), performance(facts)]
-    if facts.learned:
+    if facts.asks:
         parts += [exploited(facts), agreement(facts), calibrated(facts), answering(facts), fitting(facts)]
+    elif facts.learned:
+        parts += [frozen(facts), agreement(facts)]
     else:
         parts.append(
             "<section><h2>Comparisons and learned reward</h2><p class='missing'>There are none: this run learns from "

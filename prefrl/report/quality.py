@@ -103,11 +103,13 @@ def measure(db: Database, run: Run, config: RunConfig, rows: Sequence[Comparison
     for version in versions:
         record, payload = load_reward(db, run.id, version)
         ensemble.load(tensors_from_bytes(payload))
-        near = nearest(ids, steps, record.env_steps)
+        # one that was there from the start is judged by what the policy makes of it in the end
+        at = record.env_steps if config.reward.source == "learned" else int(steps.max(initial=0))
+        near = nearest(ids, steps, at)
         sums = scored(db, near, ensemble.reward)
         pairs = np.array([(float(sums[i]), truths[i]) for i in sums if i in truths], np.float64).reshape(-1, 2)
         learned, true = pairs[:, 0], pairs[:, 1]
-        agreements.append(Agreement(version, record.env_steps, spearman(learned, true), learned, true))
+        agreements.append(Agreement(version, at, spearman(learned, true), learned, true))
     held_out = held_out_pairs(db, run.id)
     return Quality(tuple(agreements), predict(db, ensemble, config, rows, record.version, record.last_seq, held_out))
 

@@ -41,7 +41,7 @@ def overview(facts: Facts) -> str:
     """Where the run stands, and all of its settings."""
     status = facts.status
     values = [("state", status.state), ("agent steps", f"{status.env_steps:,} of {status.total_steps:,}")]
-    if facts.learned:
+    if facts.asks:
         values += [
             ("comparisons", f"{status.comparisons:,} of {status.budget:,}"),
             ("reward versions", f"{status.reward_version:,}"),
@@ -65,7 +65,7 @@ def overview(facts: Facts) -> str:
 
 def performance(facts: Facts) -> str:
     """True and learned return over the run."""
-    end, versions = facts.end, np.array([v.env_steps for v in facts.versions], np.float64)
+    end, versions = facts.end, np.array([v.env_steps for v in facts.versions if facts.asks], np.float64)
     ticks = " Each tick at the bottom is a new reward version." if len(versions) else ""
     readings = {
         "true_return": (
@@ -81,7 +81,8 @@ def performance(facts: Facts) -> str:
         "learned_return": (
             "Learned return",
             charts.ORANGE,
-            "Mean return of the last episodes by the learned reward, whose scale moves with every version"
+            "Mean return of the last episodes by the learned reward"
+            + (", whose scale moves with every version" if facts.asks else "")
             + (
                 ": if it rises while the true return falls, the policy exploits the reward's mistakes."
                 if facts.truthful
@@ -258,6 +259,23 @@ def _answer_row(one: Answers) -> tuple[object, ...]:
     low, high = wilson(one.on_left, n)
     share = f"{percent(one.on_left / n)} ({100 * low:.1f} to {100 * high:.1f})" if n else "-"
     return (one.annotator, *(one.counts[p] for p in SHOWN), share)
+
+
+def frozen(facts: Facts) -> str:
+    """Where a reward that stays as it is comes from, and how it fitted."""
+    known, origin = facts.versions[-1].metrics if facts.versions else {}, facts.status.origin
+    labels = {
+        "n_comparisons": "comparisons",
+        "oob_accuracy": "out-of-bag accuracy",
+        "oob_loss": "out-of-bag loss",
+        "train_loss": "training loss",
+    }
+    return section(
+        "The reward",
+        f"<p>The reward of <code>{escape(origin)}</code> (<code>reward.source</code> is <code>frozen</code>): this run "
+        "asks for no comparisons, and its reward stays as it was fitted:</p>",
+        tiles([(label, number(known.get(name, np.nan))) for name, label in labels.items()]),
+    )
 
 
 def fitting(facts: Facts) -> str:

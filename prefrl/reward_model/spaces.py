@@ -38,6 +38,10 @@ class Spaces:
         """Size of a flattened or one-hot action."""
         return self.n_actions or int(np.prod(self.act_shape))
 
+    def __str__(self) -> str:
+        action = f"{self.n_actions} actions" if self.n_actions else f"actions of shape {self.act_shape}"
+        return f"observations of shape {self.obs_shape} and {action}"
+
     def features(self, obs: NDArray[Any], act: NDArray[Any]) -> tuple[Features, Features]:
         """Flatten to float32 features, Discrete actions one-hot: (N, obs_dim), (N, act_dim).
 

@@ -33,7 +33,7 @@ def learning_starts(config: RunConfig) -> int:
     As many as there are steps in one segment for each initial comparison, rounded up to whole rollouts, so
     that a step is in about two of the segments compared; at most half of the run.
     """
-    if config.reward.source == "true":
+    if config.reward.source != "learned":  # nothing is asked
         return 0
     assert config.env.segment_steps is not None, "the configuration is resolved before a run starts"
     wanted = n_initial(config.label) * config.env.segment_steps
@@ -44,7 +44,7 @@ def learning_starts(config: RunConfig) -> int:
 def least_steps(config: RunConfig) -> int:
     """The fewest agent steps of a run that learns: one rollout of the policy, and one of the untrained before it."""
     unit = rollout_size(config.policy)
-    return unit if config.reward.source == "true" else 2 * unit
+    return 2 * unit if config.reward.source == "learned" else unit
 
 
 def answers_behind(config: RunConfig, env_steps: int, n_counted: int) -> int:

@@ -84,7 +84,8 @@ class RolloutRole:
         self.config: RunConfig = from_dict(run.config)
         policy, env = self.config.policy, self.config.env
         assert env.segment_steps is not None, "the configuration is resolved before a run starts"
-        self.learned = self.config.reward.source == "learned"
+        self.learned = self.config.reward.source != "true"
+        self.asks = self.config.reward.source == "learned"  # or the reward is there, and stays as it is
         self.truthful = has_true_reward(env.id)  # or there is nothing to tell about it
         self.start, self.sync = learning_starts(self.config), sync_steps(policy)
         stored = list_checkpoints(db, run.id)
@@ -106,7 +107,7 @@ class RolloutRole:
     def run_to_end(self) -> None:
         """Collect the untrained policy's segments if there are none yet, wait for the first reward, then learn."""
         if self.learned:
-            if not self.resumed_at:
+            if self.asks and not self.resumed_at:
                 self._collect_initial()
             assert self.reward is not None
             while not self.reward.pin():
@@ -185,13 +186,15 @@ class RolloutRole:
     def late_answers(self) -> str:
         """Whether the policy must wait for answers: how many are missing, in words, or an empty string."""
         max_lag = self.config.label.max_lag
-        if not max_lag:
+        if not max_lag or not self.asks:
             return ""
         lag = answers_behind(self.config, self.model.num_timesteps, n_counted(self.db, self.run.id))
         return f"{lag} answers behind the schedule" if lag > max_lag else ""
 
     def late_reward(self) -> str:
         """Whether the policy must wait for a reward version: how old the newest is, in words, or an empty string."""
+        if not self.asks:
+            return ""
         age = self.model.num_timesteps - newest_fit(self.db, self.run.id)
         return f"the newest reward version is {age} steps old" if age > max_reward_age(self.config) else ""
 

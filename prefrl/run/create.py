@@ -22,6 +22,7 @@ from prefrl.run.status import live_roles
 from prefrl.store.engine import Database
 from prefrl.store.folder import CLIPS, refuse_clips
 from prefrl.store.metrics import add_event, events
+from prefrl.store.rewards import NewReward
 from prefrl.store.runs import Run, create_run, update_config
 from prefrl.store.workers import STALE_MS
 
@@ -50,7 +51,8 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
     custom = bool(config.policy.kwargs)  # before the task adds its own
     config = resolve(config)
     check_steps(config)
-    check_truth(config)
+    if config.reward.source != "frozen":  # nobody is asked, and nothing true is learned from
+        check_truth(config)
     env = config.env
     probe_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs, seed=config.seed)
     found, horizon = _look(config)
@@ -58,15 +60,14 @@ def prepare(config: RunConfig) -> tuple[RunConfig, dict[str, Any]]:
         raise ConfigError(
             f"env.segment_steps is {env.segment_steps}, longer than an episode of {env.id} ({horizon}); make it shorter"
         )
-    if config.label.oracle != "none":
+    if config.label.oracle != "none" and config.reward.source != "frozen":
         _try_oracle(config, found)
     elif config.reward.source == "learned":
         _try_drawing(config)
     # what ships with prefrl and is given no settings of its own needs no trial, and torch two seconds to import
     if config.query.selector not in SELECTORS:
         _try_selector(config.query.selector)
-    if config.reward.net not in NETS or config.reward.device == "cuda":
-        _try_net(config, found)
+    try_net(config, found)
     policy = config.policy
     if custom or policy.learner not in LEARNERS or policy.device == "cuda" or rollout_size(policy) < 2:
         _try_learner(config)
@@ -155,7 +156,15 @@ def _try_selector(name: str) -> None:
         raise ConfigError(f"query.selector {name!r} failed: {describe(error)}") from error
 
 
-def _try_net(config: RunConfig, found: Spaces) -> None:
+def try_net(config: RunConfig, found: Spaces) -> None:
+    """Refuse a net of the user's own that does not work, or a device that is not there.
+
+    Raises:
+        ConfigError: Says what the net raised.
+        RewardError: It has other shapes than the ensemble needs, or there is no such device.
+    """
+    if config.reward.net in NETS and config.reward.device != "cuda":
+        return
     from prefrl.reward_model.ensemble import RewardEnsemble
 
     try:
@@ -186,9 +195,11 @@ def _try_learner(config: RunConfig) -> None:
         venv.close()
 
 
-def new_run(db: Database, name: str, config: RunConfig, versions: dict[str, Any]) -> Run:
-    """Write the row of a run that ``prepare`` has found sound."""
-    return create_run(db, name, to_dict(config), versions)
+def new_run(
+    db: Database, name: str, config: RunConfig, versions: dict[str, Any], reward: NewReward | None = None
+) -> Run:
+    """Write the row of a run that ``prepare`` has found sound, with the reward that it has from another, if any."""
+    return create_run(db, name, to_dict(config), versions, reward)
 
 
 def check_start(mode: str, config: RunConfig) -> None:
@@ -211,16 +222,23 @@ def check_resume(db: Database, run: Run, mode: str, steps: int | None = None) ->
     """
     refuse_clips(run, "resume")
     check_start(mode, from_dict(run.config))
-    alive = live_roles(db, run)
-    if alive:
-        role = alive[0]
+    refuse_live(db, run)
+    total = from_dict(run.config).policy.steps
+    if run.state == "done" and (steps is None or steps == total):
+        raise ConfigError(f"run {run.name!r} is done with all its {total} steps; --steps and a larger number trains on")
+
+
+def refuse_live(db: Database, run: Run) -> None:
+    """Leave a run alone that is going on.
+
+    Raises:
+        ConfigError: Names the process that is alive.
+    """
+    for role in live_roles(db, run):
         raise ConfigError(
             f"run {run.name!r} is running: its {role.role} (process {role.pid} on {role.host}) gave a sign of life "
             f"{role.age_ms / 1000:.0f} s ago; stop it first, or wait {STALE_MS // 1000} s if it was killed"
         )
-    total = from_dict(run.config).policy.steps
-    if run.state == "done" and (steps is None or steps == total):
-        raise ConfigError(f"run {run.name!r} is done with all its {total} steps; --steps and a larger number trains on")
 
 
 def check_versions(db: Database, run: Run) -> list[str]:
@@ -235,7 +253,7 @@ def check_versions(db: Database, run: Run) -> list[str]:
     began, found = Spaces.from_dict(run.versions["spaces"]), _look(from_dict(run.config))[0]
     if began != found:
         raise ConfigError(
-            f"run {run.name!r} began with {_shapes(began)}, but {env.id} now has {_shapes(found)}; "
+            f"run {run.name!r} began with {began}, but {env.id} now has {found}; "
             "go on with the libraries it began with: "
             + ", ".join(f"{k} {run.versions[k]}" for k in ("gymnasium", "mujoco") if k in run.versions)
         )
@@ -248,11 +266,6 @@ def check_versions(db: Database, run: Run) -> list[str]:
     for line in (line for line in words if line not in noted):
         add_event(db, run.id, "supervisor", "version", line)
     return words
-
-
-def _shapes(found: Spaces) -> str:
-    action = f"{found.n_actions} actions" if found.n_actions else f"actions of shape {found.act_shape}"
-    return f"observations of shape {found.obs_shape} and {action}"
 
 
 def check_folder(folder: Path) -> None:

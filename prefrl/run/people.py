@@ -20,7 +20,7 @@ from prefrl.config import from_dict
 from prefrl.errors import ConfigError
 from prefrl.store.engine import Database
 from prefrl.store.folder import is_clips
-from prefrl.store.runs import get_run
+from prefrl.store.runs import Run, get_run
 from prefrl.store.workers import present_roles
 
 HOST, FIRST_PORT, N_PORTS = "127.0.0.1", 8501, 100
@@ -103,17 +103,32 @@ def check_labeling(db: Database, run_name: str) -> str:
     """Whether people can compare clips of a run; a hint for them, or an empty string.
 
     Raises:
-        ConfigError: The run learns from no comparisons.
+        ConfigError: The run asks for no comparisons.
         StoreError: There is no such run.
     """
     run = get_run(db, run_name)
     if is_clips(run):
         return ""
-    if from_dict(run.config).reward.source == "true":
-        raise ConfigError(f"run {run_name!r} learns from the true reward (reward.source true): nothing is compared")
+    refuse_unasked(run)
     if "renderer" in present_roles(db, run.id):
         return ""
     return f"nobody draws clips of run {run_name!r} now; `prefrl worker {run_name} --role renderer` does"
+
+
+def refuse_unasked(run: Run) -> None:
+    """Refuse what only a run can do that asks for comparisons.
+
+    Raises:
+        ConfigError: The run learns from the true reward, or from one that stays as it is.
+    """
+    reward = from_dict(run.config).reward
+    if reward.source == "true":
+        raise ConfigError(f"run {run.name!r} learns from the true reward (reward.source true): nothing is compared")
+    if reward.source == "frozen":
+        raise ConfigError(
+            f"run {run.name!r} learns from a reward that stays as it is (reward.source frozen, from {reward.origin}): "
+            "nothing is compared"
+        )
 
 
 def serve_page(url: str, run_name: str, options: PageOptions, parent: int | None = None) -> None:

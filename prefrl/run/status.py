@@ -52,6 +52,7 @@ class Status:
 
     Attributes:
         learner: Empty for a folder of videos, as its steps are 0: nothing is trained.
+        origin: Where the reward is one that stays as it is, the run that it is from; empty elsewhere.
         clips: Where people compare, how many clips are in each state; empty elsewhere.
     """
 
@@ -67,6 +68,7 @@ class Status:
     budget: int
     open_queries: int
     reward_version: int
+    origin: str
     metrics: dict[str, float]
     clips: dict[str, int]
     roles: tuple[RoleStatus, ...]
@@ -115,6 +117,7 @@ def read_status(db: Database, name: str, n_events: int = 5) -> Status:
         budget=budget_of(config.label) if learned else 0,
         open_queries=state.get("proposed", 0) + state.get("leased", 0) + state.get("skipped", 0),
         reward_version=newest_version(db, run.id),
+        origin=config.reward.origin,
         metrics={name: m.value for name, m in latest_metrics(db, run.id).items()},
         clips=clip_counts(db, run.id) if learned and config.label.oracle == "none" else {},
         roles=tuple(_role(w) for w in workers(db, run.id)),

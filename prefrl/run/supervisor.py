@@ -53,7 +53,7 @@ class Child:
 
 def roles_of(config: RunConfig) -> list[str]:
     """The roles that a run needs processes for, in the order in which they start."""
-    if config.reward.source == "true":
+    if config.reward.source != "learned":
         return ["rollout"]
     return ["rollout", "reward", "renderer" if config.label.oracle == "none" else "oracle"]
 

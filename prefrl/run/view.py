@@ -72,6 +72,7 @@ def line(status: Status, speed: float) -> str:
         f"{speed:,.0f} steps/s" if speed else "",
         of_budget(status) if status.budget else "",
         f"reward version {status.reward_version}" if status.budget else "",
+        f"reward of {status.origin}, frozen" if status.origin else "",
         *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
         EXPLOITED if status.metrics.get(ALARM) else "",
         *(r.state for r in status.roles if r.alive and r.state.startswith(_WAITS.get(r.role, "-"))),
@@ -136,6 +137,8 @@ def table(status: Status, speed: float) -> RenderableType:
             more = f", {undrawn} to be drawn" + (f", {failed} cannot be drawn" if failed else "")
             grid.add_row("clips", f"{status.open_queries} queries wait", "", f"{status.clips['ready']} ready{more}")
         grid.add_row("reward", f"version {status.reward_version}")
+    if status.origin:
+        grid.add_row("reward", f"of {status.origin}, frozen")
     for name, label in _METRICS:
         if name in status.metrics:
             grid.add_row(label, f"{status.metrics[name]:.4g}")

@@ -13,6 +13,7 @@ from prefrl.config import from_dict
 from prefrl.errors import ConfigError
 from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.lockstep import Role
+from prefrl.run.people import refuse_unasked
 from prefrl.run.settle import settle
 from prefrl.store.engine import Database
 from prefrl.store.folder import refuse_clips
@@ -130,8 +131,8 @@ def work(
         config = from_dict(run.config)
         if role == "oracle" and config.label.oracle == "none":
             raise ConfigError(f"run {run_name!r} has people as annotators (label.oracle none); it has no oracle role")
-        if role == "renderer" and config.reward.source == "true":
-            raise ConfigError(f"run {run_name!r} learns from the true reward (reward.source true); it has no clips")
+        if role != "rollout":
+            refuse_unasked(run)
         if run.state == "stopped":
             raise ConfigError(f"run {run_name!r} is stopped; `prefrl resume {run_name}` starts it and its roles")
         if parent is None:

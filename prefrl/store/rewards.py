@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +15,21 @@ from prefrl.store.schema import reward_version, reward_weights
 from prefrl.types import RewardVersion
 
 SERIES = "reward"
+
+
+@dataclass(frozen=True)
+class NewReward:
+    """A version that is in no run yet.
+
+    Attributes:
+        weights: The ensemble as safetensors.
+        last_seq: ``seq`` of the last comparison it was fitted to.
+        metrics: Losses and the like; what is not finite reads back as NaN.
+    """
+
+    weights: bytes
+    last_seq: int
+    metrics: Mapping[str, float]
 
 
 def publish(
@@ -33,17 +49,22 @@ def publish(
         The version: 1, 2, 3, …
     """
     with db.write() as connection:
-        version = lock_counter(connection, run_id, SERIES) + 1
-        values = {
-            "run_id": run_id,
-            "version": version,
-            "last_seq": int(last_seq),
-            "env_steps": int(env_steps),
-            "metrics": finite_or_none(metrics),
-        }
-        new = connection.execute(sa.insert(reward_version).values(values).returning(reward_version.c.id)).scalar()
-        connection.execute(sa.insert(reward_weights).values(reward_version_id=new, weights=weights))
-        set_counter(connection, run_id, SERIES, version)
+        return add_version(connection, run_id, NewReward(weights, last_seq, metrics), env_steps)
+
+
+def add_version(connection: sa.Connection, run_id: int, new: NewReward, env_steps: int) -> int:
+    """Adds the next version within a transaction; its number."""
+    version = lock_counter(connection, run_id, SERIES) + 1
+    values = {
+        "run_id": run_id,
+        "version": version,
+        "last_seq": int(new.last_seq),
+        "env_steps": int(env_steps),
+        "metrics": finite_or_none(new.metrics),
+    }
+    row = connection.execute(sa.insert(reward_version).values(values).returning(reward_version.c.id)).scalar()
+    connection.execute(sa.insert(reward_weights).values(reward_version_id=row, weights=new.weights))
+    set_counter(connection, run_id, SERIES, version)
     return version
 
 

@@ -12,6 +12,7 @@ from prefrl.config import from_dict
 from prefrl.errors import StoreError
 from prefrl.store.engine import Database
 from prefrl.store.records import insert_or_ignore
+from prefrl.store.rewards import NewReward, add_version
 from prefrl.store.schema import RUN_STATES, counter, run
 
 
@@ -33,8 +34,10 @@ class Run:
     created_ms: int
 
 
-def create_run(db: Database, name: str, config: dict[str, Any], versions: dict[str, Any]) -> Run:
-    """Adds a run.
+def create_run(
+    db: Database, name: str, config: dict[str, Any], versions: dict[str, Any], reward: NewReward | None = None
+) -> Run:
+    """Adds a run, and in the same transaction the reward that it begins with, if any.
 
     Raises:
         StoreError: The name is taken, or none that a folder can have.
@@ -49,12 +52,29 @@ def create_run(db: Database, name: str, config: dict[str, Any], versions: dict[s
         if new is not None:
             series = [{"run_id": new.id, "name": series, "value": 0} for series in ("comparison", "reward")]
             connection.execute(sa.insert(counter), series)
+            if reward is not None:
+                add_version(connection, new.id, reward, env_steps=0)
     if new is None:
-        raise StoreError(
-            f"{db.url}: there is a run named {name!r} already: `prefrl resume {name}` goes on with it, "
-            "--name gives the new one another name"
-        )
+        raise _taken(db, name)
     return _run(new)
+
+
+def check_free(db: Database, name: str) -> None:
+    """Refuse a name that a new run cannot have, before work is done for it.
+
+    Raises:
+        StoreError: The name is taken, or none that a folder can have.
+    """
+    check_name(name)
+    if any(one.name == name for one in list_runs(db)):
+        raise _taken(db, name)
+
+
+def _taken(db: Database, name: str) -> StoreError:
+    return StoreError(
+        f"{db.url}: there is a run named {name!r} already: `prefrl resume {name}` goes on with it, "
+        "--name gives the new one another name"
+    )
 
 
 def check_name(name: str) -> None:

@@ -235,7 +235,7 @@ REFUSED = {
         "--human and --reward.source true exclude each other",
     ),
     "people in lockstep": (["run", "pendulum", "--human", "--mode", "lockstep"], "use --mode async"),
-    "a renderer without clips": (["worker", "t", "--role", "renderer"], "it has no clips"),
+    "a renderer without clips": (["worker", "t", "--role", "renderer"], "nothing is compared"),
     "a page without comparisons": (["label", "t"], "nothing is compared"),
     "a page of no run": (["label", "nowhere"], "no run named 'nowhere'"),
     "a page for an oracle": (["resume", "o", "--human"], "run 'o' has the oracle 'true-return' as annotator"),

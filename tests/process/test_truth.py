@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import types
@@ -13,8 +14,10 @@ import sqlalchemy as sa
 import torch
 
 import prefrl.rollout.role
+import prefrl.run.frozen
 from prefrl.config import from_dict
 from prefrl.oracle.role import OracleRole
+from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.role import RewardRole
 from prefrl.rollout.role import RolloutRole
 from prefrl.run.create import new_run, prepare
@@ -23,7 +26,7 @@ from prefrl.store.checkpoints import list_checkpoints
 from prefrl.store.comparisons import tail
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics
-from prefrl.store.rewards import load_reward
+from prefrl.store.rewards import NewReward, load_reward
 from prefrl.store.schema import segment_truth
 from prefrl.store.segments import load_segments, recent_segment_ids, true_rewards
 from prefrl.types import Preference
@@ -161,6 +164,34 @@ def test_with_an_oracle_that_looks_random_rewards_do_matter(tmp_path, as_it_is):
     assert one["policies"][-1] != random["policies"][-1]
 
 
+def on_frozen(db, name, weights, **kwargs):
+    """A whole run on a reward that is there: its policies and what it was told, and its true returns."""
+    config, versions = prepare(settings("ppo", **kwargs))
+    reward = dataclasses.replace(config.reward, source="frozen", origin="taught@1")
+    run = new_run(db, name, dataclasses.replace(config, reward=reward), versions, NewReward(weights, 0, {}))
+    assert run_lockstep(db, run)
+    metrics = read_metrics(db, run.id)
+    blind = {
+        "policies": [(c.env_steps, c.sha256) for c in list_checkpoints(db, run.id)],
+        "metrics": [(m.env_steps, m.name, m.value) for m in metrics if m.name != "true_return"],
+    }
+    return blind, [m.value for m in metrics if m.name == "true_return"]
+
+
+def test_on_a_frozen_reward_any_true_reward_gives_the_same_policy(tmp_path, as_it_is):
+    weights = as_it_is("ppo")[0]["reward"]
+    with Database.create(f"sqlite:///{tmp_path}/frozen.db") as db:
+        one, true_one = on_frozen(db, "one", weights)
+        random, true_random = on_frozen(db, "random", weights, noise=3)
+        negated = {k: -t if k == "ensemble.scale" else t for k, t in tensors_from_bytes(weights).items()}
+        other, _ = on_frozen(db, "other", tensors_to_bytes(negated))
+    assert one == random
+    assert {name for _, name, _ in one["metrics"]} >= {"learned_return"}
+    assert not np.allclose(true_one, true_random, rtol=0.1), "the control: the true returns are quite others"
+    assert one["policies"][0] == other["policies"][0]
+    assert one["policies"][-1] != other["policies"][-1], "the control: what it learns from is the frozen reward"
+
+
 class Watch:
     """Which statements each role executes."""
 
@@ -193,17 +224,38 @@ class Watch:
         self.statements.append((self.inside[-1], statement))
 
 
-def test_no_statement_of_the_reward_or_the_policy_names_the_true_reward(tmp_path, monkeypatch):
-    watch = Watch(monkeypatch)
+def statements(watch, what):
+    """All statements of ``what``, by who executed them."""
     sa.event.listen(sa.Engine, "before_cursor_execute", watch.note)
     try:
+        what()
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", watch.note)
+    return {role: [text for who, text in watch.statements if who == role] for role, _ in watch.statements}
+
+
+def test_no_statement_of_a_fit_or_of_a_policy_on_it_names_the_true_reward(tmp_path, monkeypatch):
+    watch = Watch(monkeypatch)
+    watch.wrap(monkeypatch, prefrl.run.frozen, "fit_run", "fit")
+    with Database.create(f"sqlite:///{tmp_path}/run.db") as db:
+        assert run_lockstep(db, new_run(db, "run", *prepare(settings("ppo"))))
+        by_role = statements(watch, lambda: run_lockstep(db, prefrl.run.frozen.fit_run(db, "run", "fit")[0]))
+    assert by_role.keys() == {"nobody", "fit", "rollout", "recording"}, "no reward role, no oracle"
+    truth = segment_truth.name
+    for role in ("fit", "rollout"):
+        assert len(by_role[role]) > 10
+        assert [text for text in by_role[role] if truth in text or "true_return" in text] == []
+    assert any(text.startswith(f"INSERT INTO {truth}") for text in by_role["recording"]), "the control"
+
+
+def test_no_statement_of_the_reward_or_the_policy_names_the_true_reward(tmp_path, monkeypatch):
+    def run_twice():
         with Database.create(f"sqlite:///{tmp_path}/run.db") as db:
             run = new_run(db, "run", *prepare(settings("ppo")))
             assert not run_lockstep(db, run, iter([False] * 150 + [True] * 10**6).__next__)
             assert run_lockstep(db, run), "a process that resumes reads more than one that begins"
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", watch.note)
-    by_role = {role: [text for who, text in watch.statements if who == role] for role, _ in watch.statements}
+
+    by_role = statements(Watch(monkeypatch), run_twice)
     assert min(len(by_role[role]) for role in ("reward", "oracle", "rollout", "recording")) > 10
     truth = segment_truth.name
     for role in ("reward", "rollout"):

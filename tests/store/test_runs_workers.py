@@ -9,7 +9,7 @@ import pytest
 
 from prefrl.config import RunConfig, to_dict
 from prefrl.errors import ConfigError, DataError, FencedError, StoreError
-from prefrl.store import runs, workers
+from prefrl.store import rewards, runs, workers
 from prefrl.store.engine import Database
 
 
@@ -29,6 +29,17 @@ def test_a_name_is_taken_once(db: Database) -> None:
     assert runs.get_run(db, "hopper").config == {"seed": 1}
     with pytest.raises(StoreError, match="needs a name"):
         runs.create_run(db, " ", {}, {})
+
+
+def test_a_run_and_the_reward_that_it_begins_with_are_there_together_or_not_at_all(db: Database) -> None:
+    with pytest.raises(TypeError):
+        runs.create_run(db, "half", {}, {}, rewards.NewReward(b"weights", 0, {"loss": None}))  # type: ignore[dict-item]
+    assert runs.list_runs(db) == []
+    run = runs.create_run(db, "whole", {}, {}, rewards.NewReward(b"weights", 7, {"loss": 0.5}))
+    record, weights = rewards.load_reward(db, run.id)
+    assert (record.version, record.last_seq, record.env_steps, record.metrics) == (1, 7, 0, {"loss": 0.5})
+    assert weights == b"weights"
+    assert rewards.publish(db, run.id, b"more", last_seq=8, env_steps=1, metrics={}) == 2, "numbers go on"
 
 
 def test_an_unknown_run_names_the_near_ones(db: Database) -> None:

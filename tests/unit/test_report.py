@@ -362,6 +362,27 @@ def test_page_of_a_run_on_the_true_reward(db: Database, tmp_path: Path) -> None:
     assert "Rank correlation" not in text
 
 
+def test_page_of_a_run_on_a_frozen_reward(db: Database, tmp_path: Path) -> None:
+    run, ensemble = make_run(db, source="frozen", origin="<taught>@3"), make_ensemble()
+    publish(db, run.id, tensors_to_bytes(ensemble.to_tensors()), last_seq=9, env_steps=0,
+            metrics={**FIT, "n_comparisons": 40})  # fmt: skip
+    ids = fill(db, run, ensemble, n=300)
+    add_metrics(db, run.id, "rollout", 1000, {"true_return": -5.0, "learned_return": 2.0})
+    text = page(db, "small", tmp_path)
+    check_page(text)
+    assert "The reward of <code>&lt;taught&gt;@3</code>" in text
+    assert ">40<" in text
+    assert "rank correlation 1" in text
+    assert "against the schedule" not in text
+    assert "new reward version" not in text
+    quality = read_facts(db, "small").quality
+    assert quality is not None
+    (agreement,) = quality.agreements
+    assert (agreement.env_steps, len(agreement.true)) == (29_900, 256), "on what the policy did last"
+    kept = load_segments(db, ids[-256:])
+    assert agreement.learned[-1] == pytest.approx(ensemble.reward(kept[ids[-1]].obs, kept[ids[-1]].act).sum(), rel=1e-5)
+
+
 def test_numbers_that_could_not_be_measured_are_named(db: Database, tmp_path: Path) -> None:
     run, ensemble = make_run(db, l2_initial=0.0), make_ensemble()
     add_metrics(db, run.id, "rollout", 1000, {"true_return": math.nan})

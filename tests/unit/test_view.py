@@ -23,6 +23,16 @@ def status(tmp_path: Path) -> Status:
         return read_status(db, "r")
 
 
+def test_a_run_on_a_frozen_reward_says_whose_and_counts_no_comparisons(status: Status) -> None:
+    frozen = dataclasses.replace(status, origin="taught@3", budget=0, scheduled=0, reward_version=1)
+    assert view.line(frozen, 0.0) == "0 of 300,000 steps | reward of taught@3, frozen"
+    out = io.StringIO()
+    Console(file=out, width=200).print(view.table(frozen, 0.0))
+    assert "of taught@3, frozen" in out.getvalue()
+    assert "comparisons" not in out.getvalue()
+    assert "frozen" not in view.line(status, 0.0)
+
+
 def test_a_run_that_waits_says_for_what_and_says_it_once(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100, 1000, 11))
     monkeypatch.setattr(view.time, "monotonic", lambda: float(next(clock)))

@@ -172,6 +172,21 @@ def test_a_run_on_the_true_reward_asks_nobody(db: Database, url: str) -> None:
     assert metric(at, "true_return") == "5"
 
 
+def test_a_run_on_a_frozen_reward_asks_nobody_and_is_watched(db: Database, url: str) -> None:
+    run = make_run(db, source="frozen", origin="taught@3")
+    for step in range(1, 17):
+        rising = {"true_return": -float(step), "learned_return": float(step)}
+        add_metrics(db, run.id, "rollout", 100 * step, rising)
+    at = show("dashboard", url)
+    assert say("dashboard.frozen_reward_run", origin="taught@3") in texts(at)
+    assert say("dashboard.true_reward_run") not in texts(at)
+    assert say("dashboard.hacking_hacking") in texts(at)
+    headers = [s.value for s in at.header]
+    assert say("dashboard.comparisons") not in headers
+    assert say("dashboard.fitting") not in headers
+    assert metric(at, "learned_return") == "16"
+
+
 def test_versions_of_an_older_release_and_numbers_that_are_missing(db: Database, url: str) -> None:
     run = make_run(db)
     ids = fill(db, run)
