@@ -17,6 +17,8 @@ METHODS: dict[str, Settings] = {
     "no-regularization": {"reward": {"l2_initial": 0.0}},
     "no-segments": {"env": {"segment_steps": 1}},
     "target": {"reward": {"objective": "target"}},
+    # Other queries than the paper's.
+    "information": {"query": {"selector": "information"}},
 }
 
 

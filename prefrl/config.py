@@ -23,7 +23,7 @@ from prefrl.errors import ConfigError
 
 LEARNERS = ("trpo", "a2c", "ppo")  # names of what ships with prefrl, for those who should not import torch
 NETS = ("mlp",)
-SELECTORS = ("disagreement", "random")
+SELECTORS = ("disagreement", "information", "random")
 SCHEDULES = ("paper", "constant", "upfront")
 BUDGET = 700  # the paper's
 LEAST_LAG, AHEAD, HELD_OUT = 8, 8, 0.05  # with people as annotators
@@ -122,7 +122,8 @@ class QueryConfig:
     """Which pairs are asked (paper section 2.2.4)."""
 
     selector: str = "disagreement"
-    """disagreement, random, or module:function."""
+    """disagreement (paper), information (what the answer is expected to tell about the members, noise included),
+    random, or module:function."""
     variance_of: str = "probability"
     """Disagreement is the variance over members of: probability, logit."""
     candidate_factor: int = 10

@@ -43,7 +43,7 @@ class RewardEnsemble(nn.Module):
 
     Args:
         spaces: The environment's spaces.
-        config: Net, members, dropout, output_std.
+        config: Net, members, dropout, output_std, and the noise, which selectors go by.
         seed: Seed of the run; decides the members' first weights.
     """
 
@@ -58,6 +58,7 @@ class RewardEnsemble(nn.Module):
     def __init__(self, spaces: Spaces, config: RewardConfig, seed: int) -> None:
         super().__init__()
         self.spaces, self.n_members, self.output_std = spaces, config.n_members, config.output_std
+        self.noise = config.noise
         make = find("net", config.net, NETS)
         self.net = make(config.n_members, spaces.obs_dim, spaces.act_dim, seed=seed, dropout=config.dropout)
         for name, size, value in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from prefrl.errors import ConfigError, describe
 from prefrl.reward_model.ensemble import RewardEnsemble
+from prefrl.reward_model.loss import log_preference
 
 
 class Selector(Protocol):
@@ -92,6 +94,38 @@ def by_logit(
     return _top(candidates, _differences(ensemble, obs, act, candidates).var(0, correction=0), n)
 
 
+def by_information(
+    ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Highest information about the members that is expected of the answer."""
+    return _top(candidates, information(_differences(ensemble, obs, act, candidates), ensemble.noise), n)
+
+
+def information(z: Tensor, noise: float) -> Tensor:
+    """Mutual information of the answer and the member that is right, all being equally likely, in nats.
+
+    ``H(mean over m of p_m) - mean over m of H(p_m)``, H being the entropy of an answer and p_m what member m predicts
+    of it, the annotator's noise included (Houlsby et al. 2011, "Bayesian active learning for classification and
+    preference learning"; Biyik et al. 2019, "Asking easy questions"). The first term alone is high, too, where all
+    members are equally unsure, and no answer tells which of them is right.
+
+    Args:
+        z: Each member's difference of summed rewards, (M, C).
+        noise: As in ``log_preference``.
+
+    Returns:
+        Of each pair, from 0 (members agree) to log 2 (half are sure of either answer, and there is no noise), (C,).
+    """
+    z = z.double()  # a difference of entropies: in single precision what is less than 1e-7 would be lost
+    log_p = torch.stack([log_preference(z, noise), log_preference(-z, noise)])  # (2, M, C)
+    log_mean = log_p.logsumexp(1) - math.log(len(z))  # (2, C)
+    return _entropy(log_mean) - _entropy(log_p).mean(0)
+
+
+def _entropy(log_p: Tensor) -> Tensor:
+    return -(log_p.exp() * log_p).sum(0)
+
+
 def at_random(
     ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
@@ -104,4 +138,4 @@ def _top(candidates: NDArray[np.int64], score: Tensor, n: int) -> NDArray[np.int
     return candidates[best]
 
 
-SELECTORS: dict[str, Selector] = {"disagreement": by_probability, "random": at_random}
+SELECTORS: dict[str, Selector] = {"disagreement": by_probability, "information": by_information, "random": at_random}

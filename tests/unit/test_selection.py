@@ -18,10 +18,12 @@ from prefrl.reward_model.selection import (
     SELECTORS,
     Selector,
     at_random,
+    by_information,
     by_logit,
     by_probability,
     choose,
     draw_candidates,
+    information,
 )
 from prefrl.reward_model.spaces import Spaces
 
@@ -161,13 +163,82 @@ def test_scores_are_those_of_the_newest_weights() -> None:
     assert not np.array_equal(before, after)
 
 
-def test_members_that_agree_leave_the_random_order() -> None:
+@pytest.mark.parametrize("selector", [by_probability, by_information])
+def test_members_that_agree_leave_the_random_order(selector: Selector) -> None:
     ensemble, (obs, act) = _ensemble(n_members=1), _pool()
     candidates = draw_candidates(S, 30, set(), np.random.default_rng(0))
-    np.testing.assert_array_equal(by_probability(ensemble, obs, act, candidates, 4), candidates[:4])
+    np.testing.assert_array_equal(selector(ensemble, obs, act, candidates, 4), candidates[:4])
 
 
-@pytest.mark.parametrize("selector", [by_probability, by_logit, at_random])
+def _z(*members: list[float]) -> torch.Tensor:
+    """Differences (M, C) at which the members predict these probabilities, one list a member, if there is no noise."""
+    return torch.tensor(members, dtype=torch.float64).logit()
+
+
+def _h(p: float) -> float:
+    return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+
+def test_information_by_hand() -> None:
+    sure = torch.tensor([[-1000.0], [1000.0]])  # members at 0 and 1
+    assert float(information(sure, 0.0)) == pytest.approx(math.log(2), abs=1e-12)
+    assert float(information(sure, 0.1)) == pytest.approx(0.494632, abs=1e-6)  # log 2 - H(0.05)
+    two = information(_z([0.9], [0.3]), 0.1)  # with the noise 0.86 and 0.32
+    assert float(two) == pytest.approx(_h(0.59) - (_h(0.86) + _h(0.32)) / 2, abs=1e-12)
+    three = information(_z([0.5], [0.5], [0.8]), 0.0)
+    assert float(three) == pytest.approx(_h(0.6) - (2 * math.log(2) + _h(0.8)) / 3, abs=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.2, 0.999])
+def test_members_that_are_unsure_together_tell_nothing(p: float) -> None:
+    """The entropy of the answer would be at its highest at 0.5."""
+    np.testing.assert_allclose(information(_z([p], [p], [p]), 0.1), 0.0, rtol=0, atol=1e-12)
+
+
+LOGITS = st.lists(st.floats(-50, 50), min_size=1, max_size=5)
+
+
+@given(LOGITS, st.floats(0, 0.9), st.floats(0.01, 0.99))
+def test_information_has_its_bounds_and_noise_lowers_it(members: list[float], noise: float, more: float) -> None:
+    z = torch.tensor(members)[:, None]
+    value = float(information(z, noise))
+    assert -1e-12 <= value <= math.log(min(2, len(members))) + 1e-12
+    noisier = noise + (0.99 - noise) * more
+    assert float(information(z, noisier)) <= value + 1e-12
+    assert float(information(-z, noise)) == pytest.approx(value, abs=1e-12), "(a, b) and (b, a) are one question"
+    assert float(information(z.flip(0), noise)) == pytest.approx(value, abs=1e-12)
+
+
+def test_information_ranks_otherwise_than_variance() -> None:
+    """One member sure and one not tell more than two that are both unsure, though these are further apart."""
+    z = _z([0.3, 1e-9], [0.7, 0.38])
+    variance = torch.sigmoid(z).var(0, correction=0)  # 0.04 and 0.0361
+    assert variance[0] > variance[1]
+    for noise in (0.0, 0.1):
+        told = information(z, noise)
+        assert told[1] > 1.4 * told[0]
+    np.testing.assert_allclose(information(z, 0.0), [0.0823, 0.1542], rtol=0, atol=1e-4)
+
+
+def test_the_most_informative_pairs_are_chosen_best_first_for_the_noise_of_the_ensemble() -> None:
+    (obs, act), chosen = _pool(), {}
+    candidates = draw_candidates(S, 100, set(), np.random.default_rng(0))
+    for noise in (0.0, 0.6):
+        ensemble = _ensemble()
+        ensemble.noise = noise
+        scores = []
+        for a, b in candidates.tolist():
+            returns = [ensemble.member_rewards(obs[s].numpy(), act[s].numpy()).double().sum(1).numpy() for s in (a, b)]
+            p = (1 - noise) / (1 + np.exp(returns[1] - returns[0])) + noise / 2
+            scores.append(_h(p.mean()) - np.mean([_h(one) for one in p]))
+        chosen[noise] = by_information(ensemble, obs, act, candidates, 10)
+        best = candidates[np.argsort(-np.array(scores), kind="stable")[:10]]
+        np.testing.assert_array_equal(chosen[noise], best)
+    assert chosen[0.0].tolist() != chosen[0.6].tolist()
+    assert RewardEnsemble(Spaces((3,), (2,)), RewardConfig(noise=0.3), 0).noise == 0.3
+
+
+@pytest.mark.parametrize("selector", [by_probability, by_information, by_logit, at_random])
 def test_fewer_candidates_than_wanted_are_all_chosen(selector: Selector) -> None:
     ensemble, (obs, act) = _ensemble(), _pool()
     candidates = np.array([[0, 1], [2, 3]])
@@ -194,7 +265,7 @@ def test_choosing_leaves_the_ensemble_and_the_random_numbers_alone() -> None:
 
 
 def test_names() -> None:
-    assert {"disagreement": by_probability, "random": at_random} == SELECTORS
+    assert {"disagreement": by_probability, "information": by_information, "random": at_random} == SELECTORS
 
 
 @pytest.mark.parametrize(

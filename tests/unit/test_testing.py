@@ -9,7 +9,7 @@ import torch
 from prefrl.errors import PrefrlError
 from prefrl.oracle.teachers import TEACHERS
 from prefrl.reward_model.nets import NETS, MLPEnsemble
-from prefrl.reward_model.selection import at_random, by_logit, by_probability
+from prefrl.reward_model.selection import SELECTORS, by_logit
 from prefrl.testing import check_learner, check_net, check_oracle, check_selector
 from prefrl.types import Preference
 
@@ -19,7 +19,7 @@ def test_the_teachers_pass(make) -> None:
     check_oracle(make)
 
 
-@pytest.mark.parametrize("select", [by_probability, by_logit, at_random])
+@pytest.mark.parametrize("select", [*SELECTORS.values(), by_logit])
 def test_the_selectors_pass(select) -> None:
     check_selector(select)
 
