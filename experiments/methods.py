@@ -19,6 +19,8 @@ METHODS: dict[str, Settings] = {
     "target": {"reward": {"objective": "target"}},
     # Other queries than the paper's.
     "information": {"query": {"selector": "information"}},
+    "diverse": {"query": {"batch": "diverse"}},
+    "information-diverse": {"query": {"selector": "information", "batch": "diverse"}},
 }
 
 

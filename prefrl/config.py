@@ -126,6 +126,8 @@ class QueryConfig:
     random, or module:function."""
     variance_of: str = "probability"
     """Disagreement is the variance over members of: probability, logit."""
+    batch: str = "top"
+    """Of the best candidates ask: top (paper), or diverse: of twice as many, without those that are most alike."""
     candidate_factor: int = 10
     """Candidate pairs for each query asked."""
     pool: int = 256
@@ -260,6 +262,7 @@ def _check_choices(config: RunConfig) -> None:
         "reward.objective": (config.reward.objective, ("preference", "target"), False),
         "reward.device": (config.reward.device, ("auto", "cpu", "cuda"), False),
         "query.variance_of": (config.query.variance_of, ("probability", "logit"), False),
+        "query.batch": (config.query.batch, ("top", "diverse"), False),
         "label.schedule": (config.label.schedule, SCHEDULES, False),
     }
     for name, (value, allowed, plugin) in choices.items():

@@ -10,6 +10,7 @@ import torch
 from prefrl.config import from_dict
 from prefrl.errors import ConfigError
 from prefrl.registry import find
+from prefrl.reward_model.batches import WIDER, unlike
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
@@ -157,7 +158,11 @@ class RewardRole:
             return []
         features = [self.spaces.features(s.obs, s.act) for s in segments]
         obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
-        chosen = choose(self.query.selector, self._selector(), self.ensemble, obs, act, candidates, n)
+        diverse = self.query.batch == "diverse" and bool(self.version)  # before, as random as the paper's
+        n_best = WIDER * n if diverse else n
+        chosen = choose(self.query.selector, self._selector(), self.ensemble, obs, act, candidates, n_best)
+        if diverse:
+            chosen = unlike(self.ensemble, obs, act, chosen, n)
         reason = "" if chosen else f"query.selector {self.query.selector!r} chooses none of the candidate pairs"
         if reason and reason != self.nothing_to_ask:
             add_event(self.db, self.run.id, self.name, "query", f"{reason}; nothing is asked until it does")

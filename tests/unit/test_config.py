@@ -96,6 +96,7 @@ CHOICES = {
     "reward.source": ["learned", "true"],
     "reward.device": ["auto", "cpu", "cuda"],
     "query.variance_of": ["probability", "logit"],
+    "query.batch": ["top", "diverse"],
     "label.schedule": ["paper", "constant", "upfront"],
 }
 
