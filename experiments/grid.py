@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.methods import METHODS, Settings, merged
-from prefrl.config import RunConfig, from_dict, nearest, to_dict
-from prefrl.errors import ConfigError, PrefrlError
+from prefrl.config import RunConfig, from_dict, to_dict
+from prefrl.errors import ConfigError, PrefrlError, nearest
 from prefrl.flags import load_toml
 from prefrl.run.create import check_start, prepare
 

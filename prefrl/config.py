@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import inspect
 import itertools
@@ -19,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefrl.errors import ConfigError
+from prefrl.errors import ConfigError, nearest
 
 LEARNERS = ("trpo", "a2c", "ppo")  # names of what ships with prefrl, for those who should not import torch
 NETS = ("mlp",)
@@ -270,13 +269,6 @@ def _check_choices(config: RunConfig) -> None:
             more = ", or module:Class" if plugin else ""
             known = ", ".join(allowed)
             raise ConfigError(f"{name} is {value!r}; it must be one of {known}{more}{nearest(value, allowed)}")
-
-
-def nearest(word: str, names: typing.Iterable[str]) -> str:
-    """``"; did you mean X?"`` for the closest name, or an empty string."""
-    lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(word.lower(), lower, n=1)
-    return f"; did you mean {lower[close[0]]}?" if close else ""
 
 
 @dataclass(frozen=True)

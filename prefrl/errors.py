@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 _NOT_THEIRS = (str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
@@ -46,3 +48,10 @@ def describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [f for f in frames if not f.filename.startswith((*_NOT_THEIRS, "<"))]
     return f"{text} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else text
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """``"; did you mean X?"`` for the closest name, or an empty string."""
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), lower, n=1)
+    return f"; did you mean {lower[close[0]]}?" if close else ""

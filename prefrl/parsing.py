@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from prefrl.config import nearest
+from prefrl.errors import nearest
 from prefrl.run.hints import DEFAULT_DB, usual_db
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
-from prefrl.config import nearest
-from prefrl.errors import ConfigError, describe
+from prefrl.errors import ConfigError, describe, nearest
 
 
 def find(kind: str, name: str, built_in: Mapping[str, Any]) -> Any:
