@@ -21,7 +21,7 @@ def log_preference(z: Tensor, noise: float) -> Tensor:
     """
     if noise == 0.0:
         return F.logsigmoid(z)
-    return torch.logaddexp(math.log1p(-noise) + F.logsigmoid(z), torch.full_like(z, math.log(noise / 2)))
+    return torch.logaddexp(math.log1p(-noise) + F.logsigmoid(z), torch.full_like(z, math.log(noise) - math.log(2)))
 
 
 def preference_loss(z: Tensor, mu: Tensor, noise: float) -> Tensor:
