@@ -160,7 +160,7 @@ def _open(args: argparse.Namespace, *, readonly: bool = False) -> Database:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from prefrl.run.create import check_folder, check_start, new_run, prepare
+    from prefrl.run.create import check_folder, check_start, make_folder, new_run, prepare
     from prefrl.store.engine import Database
     from prefrl.store.runs import check_name, free_name
 
@@ -173,6 +173,8 @@ def _run(args: argparse.Namespace) -> int:
     db = Database.create(args.db)
     try:
         name = args.name or free_name(db, f"{config.env.id.replace('/', '-').replace(':', '-')}-{config.seed}")
+        if not args.create_only:
+            make_folder(args.folder / name)
         run = new_run(db, name, config, versions)
         if args.create_only:
             at = typed(name, args.db, db.url)
@@ -377,7 +379,7 @@ def _import(args: argparse.Namespace) -> int:
     finally:
         db.close()
     now = f"; run {args.name} now has {of_budget(status)}" if status.budget else ""  # none on the true reward
-    print(f"{n} comparisons imported{now}")
+    print(f"{n or 'no'} comparisons imported{now}")
     return 0
 
 
