@@ -325,7 +325,7 @@ def test_answers_to_another_run(
             servers[0].kill()
             screen.press("ArrowLeft")
             servers[1].start()
-            screen.shows("notice", "Answers to another run that wait in this tab: 1.", seconds=60)
+            screen.shows("notice", "Answers to another run wait in this tab: 1.", seconds=60)
             assert desk.rows() == elsewhere.rows() == []
             there = screen.watch()
             screen.press("ArrowRight")
