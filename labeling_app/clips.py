@@ -1,6 +1,6 @@
 """Clips over HTTP: ``/clips/{lease token}/{left|right}``, for whoever knows the token.
 
-A token is 128 random bits that one annotator's page was given; there is no list, and an address says neither
+A token holds 128 random bits that one annotator's page was given; there is no list, and an address says neither
 which segment nor which policy it shows. A clip never changes under its address, so browsers keep it.
 """
 

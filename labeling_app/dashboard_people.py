@@ -34,10 +34,7 @@ def answers(facts: Facts, say: Say) -> None:
         ],
         n_columns=3,
     )
-    table = _table(facts.people.each, say)
-    if facts.is_clips:
-        del table[say("dashboard.model")]
-    st.dataframe(table, hide_index=True, width="stretch")
+    st.dataframe(_answers_table(facts.people.each, say), hide_index=True, width="stretch")
     st.caption(say("dashboard.people_means"))
 
 
@@ -61,6 +58,7 @@ def agreements(facts: Facts, say: Say) -> None:
         ],
         n_columns=4,
     )
+    st.dataframe(_trust_table(facts, say), hide_index=True, width="stretch")
     if not facts.people.kappas:
         st.info(say("dashboard.no_overlap"))
         return
@@ -74,9 +72,9 @@ def agreements(facts: Facts, say: Say) -> None:
     st.caption(say("dashboard.cohen_means"))
 
 
-def _table(people: tuple[Person, ...], say: Say) -> dict[str, list[object]]:
+def _answers_table(people: tuple[Person, ...], say: Say) -> dict[str, list[object]]:
     """One row for each annotator; a dataframe shows names as text, never as markup."""
-    columns: dict[str, list[object]] = {
+    return {
         say("dashboard.annotator"): [p.annotator for p in people],
         say("dashboard.count"): [p.n for p in people],
         say("dashboard.left_share"): [_interval(p.left) for p in people],
@@ -85,10 +83,19 @@ def _table(people: tuple[Person, ...], say: Say) -> dict[str, list[object]]:
         say("dashboard.cant_tell"): [percent(p.cant_tell) for p in people],
         say("dashboard.median_time"): [duration(p.times.median_ms if p.times else None, say) for p in people],
         say("dashboard.p90_time"): [duration(p.times.p90_ms if p.times else None, say) for p in people],
+    }
+
+
+def _trust_table(facts: Facts, say: Say) -> dict[str, list[object]]:
+    """The same rows with what the tiles above say of everybody; all of both does not fit on one screen."""
+    people = facts.people.each
+    columns: dict[str, list[object]] = {
+        say("dashboard.annotator"): [p.annotator for p in people],
         say("dashboard.consistent"): [percent(p.consistent) for p in people],
         say("dashboard.gold"): [percent(p.gold) for p in people],
-        say("dashboard.model"): [percent(p.model) for p in people],
     }
+    if not facts.is_clips:
+        columns[say("dashboard.model")] = [percent(p.model) for p in people]
     return columns
 
 

@@ -10,7 +10,8 @@ import streamlit as st
 
 from labeling_app.annotator import clean_name
 from labeling_app.instructions import task_instructions
-from labeling_app.labeler import labeler, waiting_outbox
+from labeling_app.labeler import labeler, sent_before
+from labeling_app.outbox import Sent
 from labeling_app.personal import authenticated, choose_language, choose_name, page_keys, page_words, visitor
 from labeling_app.rights import entered
 from labeling_app.session import Labeler
@@ -19,6 +20,8 @@ from labeling_app.states import PageState
 from labeling_app.view import board, empty_board
 from labeling_app.words import Words
 from prefrl.errors import StoreError
+from prefrl.store.engine import Database
+from prefrl.store.runs import Run
 from prefrl.types import MAX_NAME
 
 _LOG = logging.getLogger("labeling_app")
@@ -34,8 +37,6 @@ def label_page() -> None:
     if annotator is None:
         _ask_name(words)
         return
-    st.session_state["instructions"] = told = _instructions(words)
-    st.markdown(told or words("page.instructions"))
     _board(words, annotator)
     _settings(words, annotator)
 
@@ -45,42 +46,44 @@ def _board(words: Words, annotator: str) -> None:
     """Reruns alone at every answer, so that the rest of the page is left in peace."""
     if not entered():
         st.rerun()
-    if (now := _instructions(words)) and now != st.session_state.get("instructions"):
-        st.rerun()  # the owner has changed them, and they are above, outside this fragment
-    sent = waiting_outbox()
-    data = _data(words, annotator, sent)
+    found = _look()
+    if found is not PageState.UNREACHABLE:  # else what was told stays: nothing moves while somebody looks
+        st.session_state["instructions"] = _instructions(found, words)
+    st.markdown(st.session_state.get("instructions") or words("page.instructions"))
+    sent = sent_before()
+    data = _data(found, words, annotator, sent)
     data["keys"] = page_keys()
     data["pass"] = time.monotonic_ns()  # the browser counts passes, also those without news
     came = labeler(data)
-    if came and not sent:  # the first pass of a new session knows what was sent only now
-        _data(words, annotator, came)
+    if came.tab and not sent.tab:  # the first pass of a new session knows what was sent only now
+        _data(found, words, annotator, came)
 
 
-def _data(words: Words, annotator: str, outbox: object) -> dict[str, Any]:
+def _look() -> tuple[Database, Run] | PageState:
+    """The run that is shown, or why there is none."""
     try:
         where = source()
         if not exists(where.url):
-            return empty_board(words, PageState.NO_RUN)
+            return PageState.NO_RUN
         db = database(where.url)
         run = find_run(db, where.run_name)
     except StoreError as error:
         _LOG.warning("%s", error)
-        return empty_board(words, PageState.UNREACHABLE)
-    if run is None:
-        return empty_board(words, PageState.NO_RUN)
-    labeler = Labeler(db, run, annotator, detail={"authenticated": authenticated()})
-    return board(labeler, words, outbox)
+        return PageState.UNREACHABLE
+    return PageState.NO_RUN if run is None else (db, run)
 
 
-def _instructions(words: Words) -> str | None:
-    """The owner's words for this task, else what holds for all tasks; None while the database does not answer."""
+def _data(found: tuple[Database, Run] | PageState, words: Words, annotator: str, sent: Sent) -> dict[str, Any]:
+    if isinstance(found, PageState):
+        return empty_board(words, found)
+    labeler = Labeler(*found, annotator, sent.tab, detail={"authenticated": authenticated()})
+    return board(labeler, words, sent.entries)
+
+
+def _instructions(found: tuple[Database, Run] | PageState, words: Words) -> str:
+    """The owner's words for this task, and what holds for all tasks."""
     general = words("page.instructions")
-    try:
-        where = source()
-        run = find_run(database(where.url), where.run_name) if exists(where.url) else None
-    except StoreError:
-        return None
-    task = task_instructions(run, words) if run else ""
+    task = "" if isinstance(found, PageState) else task_instructions(found[1], words)
     return f"{task}\n\n{general}" if task else general
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ KINDS = ("left", "right", "tie", "incomparable", "skip", "undo")
 MAX_ENTRIES = 500  # of one batch; the browser sends the rest with the next one
 MAX_RESPONSE_MS = 24 * 3_600_000
 VIEW = ("loops", "replays", "speed", "wait_ms")  # numbers about how the pair was watched
+_TAB = re.compile(r"[0-9a-f]{16}\Z")
 _ID = re.compile(r"[0-9A-Za-z-]{8,64}\Z")
 _TOKEN = re.compile(r"[0-9A-Za-z-]{8,96}\Z")
 
@@ -49,9 +51,23 @@ class Entry:
     view: dict[str, float] = field(default_factory=dict)
 
 
-def entries(outbox: object) -> list[Any]:
-    """The outbox as a list, whatever came."""
-    return outbox[:MAX_ENTRIES] if isinstance(outbox, list) else []
+@dataclass(frozen=True)
+class Sent:
+    """What came from the browser: which of a person's tabs it is ("": it has not said so yet), and its entries."""
+
+    tab: str = ""
+    entries: list[Any] = field(default_factory=list)
+
+
+def read_sent(raw: object) -> Sent:
+    """Reads what came, whatever it is."""
+    if not isinstance(raw, Mapping):
+        return Sent()
+    tab, entries = raw.get("tab"), raw.get("entries")
+    return Sent(
+        tab if isinstance(tab, str) and _TAB.match(tab) else "",
+        entries[:MAX_ENTRIES] if isinstance(entries, list) else [],
+    )
 
 
 def read_entry(raw: object) -> Entry:

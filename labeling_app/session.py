@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from labeling_app.outbox import Entry, MalformedError, entries, read_entry
+from labeling_app.outbox import Entry, MalformedError, read_entry
 from labeling_app.rules import mix_of, rules_of
 from prefrl.errors import DataError, StoreError
 from prefrl.store import history, queue
@@ -108,6 +108,7 @@ class Labeler:
         db: The comparison database.
         run: The run.
         annotator: A name; nobody has checked that it is his.
+        tab: Which of his browser tabs this is; each holds pairs of its own. "" is all of them.
         lease_ms: How long they are his without a sign of life from the page.
         detail: What is stored with every answer, beside how the pair was watched.
     """
@@ -115,6 +116,7 @@ class Labeler:
     db: Database
     run: Run
     annotator: str
+    tab: str = ""
     lease_ms: int = LEASE_MS
     detail: dict[str, Any] = field(default_factory=lambda: {"authenticated": False})
 
@@ -123,14 +125,14 @@ class Labeler:
         """Names the run to the browser, and tells a run from another one of the same name."""
         return sha256(f"{self.run.id}/{self.run.name}/{self.run.created_ms}".encode()).hexdigest()[:16]
 
-    def take(self, outbox: object) -> Taken:
+    def take(self, entries: list[Any]) -> Taken:
         """Stores what the browser sends, in order; never raises for an entry.
 
         An entry of another run that this database does not know is left alone: it stays in the browser, until
         the database that gave its lease is served again.
         """
         acks: list[Ack] = []
-        for raw in entries(outbox):
+        for raw in entries:
             try:
                 entry = read_entry(raw)
                 outcome = self._store(entry)
@@ -155,12 +157,12 @@ class Labeler:
         done = n_counted(self.db, self.run.id)
         again = [
             Pair(past.token, past.query_id, past.uuid)
-            for past in history.reopened(self.db, self.run.id, self.annotator)
+            for past in history.reopened(self.db, self.run.id, self.annotator, tab=self.tab)
         ]
         wanted = min(prefetch, budget - done) if budget else prefetch
         pairs: list[Pair] = []
         if wanted > 0:
-            held = queue.resume_leases(self.db, self.run.id, self.annotator, self.lease_ms)
+            held = queue.resume_leases(self.db, self.run.id, self.annotator, self.lease_ms, tab=self.tab)
             held += self._lease(wanted - len(held), mix_of(rules))
             pairs = [Pair(one.token, one.query_id) for one in held[:wanted]]
         past = tuple(
@@ -172,11 +174,12 @@ class Labeler:
     def _lease(self, n: int, mix: Mix) -> list[Lease]:
         if n <= 0:
             return []
-        again = ask_again(self.db, self.run.id, self.annotator, mix, n=n, lease_ms=self.lease_ms)
+        who = (self.db, self.run.id, self.annotator)
+        again = ask_again(*who, mix, n=n, lease_ms=self.lease_ms, tab=self.tab)
         if len(again) == n:
             return again
         n -= len(again)
-        return again + queue.lease(self.db, self.run.id, self.annotator, n=n, lease_ms=self.lease_ms, clips=True)
+        return again + queue.lease(*who, n=n, lease_ms=self.lease_ms, clips=True, tab=self.tab)
 
     def _store(self, entry: Entry) -> str:
         holder = history.holder_of(self.db, entry.token)

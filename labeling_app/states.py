@@ -27,6 +27,7 @@ class PageState(enum.StrEnum):
     NO_TRAINER = "no_trainer"
     CLIPS_COMING = "clips_coming"
     CLIPS_FAILED = "clips_failed"
+    HELD_ELSEWHERE = "held_elsewhere"  # by another tab of the same annotator
     LEASED_BY_OTHERS = "leased_by_others"
     ASKED_OF_OTHERS = "asked_of_others"  # asked again, of them alone
     ALL_ANSWERED = "all_answered"
@@ -64,7 +65,7 @@ _ENDED = {
 }
 
 
-def situation(db: Database, run: Run, annotator: str, held: Held) -> Situation:
+def situation(db: Database, run: Run, annotator: str, held: Held, tab: str = "") -> Situation:
     """Tells which state the page is in.
 
     Args:
@@ -72,6 +73,7 @@ def situation(db: Database, run: Run, annotator: str, held: Held) -> Situation:
         run: The run, read a moment ago.
         annotator: Who asks.
         held: What he holds.
+        tab: In which of his browser tabs.
 
     Raises:
         StoreError: The database does not answer.
@@ -84,15 +86,17 @@ def situation(db: Database, run: Run, annotator: str, held: Held) -> Situation:
         return Situation(PageState.BUDGET_REACHED, n=held.budget)
     if run.state in _ENDED:
         return Situation(_ENDED[run.state])
-    return _waiting(db, run, annotator, roles)
+    return _waiting(db, run, annotator, tab, roles)
 
 
-def _waiting(db: Database, run: Run, annotator: str, roles: list[Worker]) -> Situation:
-    queue = why_empty(db, run.id, annotator, clips=True)
+def _waiting(db: Database, run: Run, annotator: str, tab: str, roles: list[Worker]) -> Situation:
+    queue = why_empty(db, run.id, annotator, clips=True, tab=tab)
     age = min((worker.age_ms for worker in roles), default=None)
     match queue.reason:
         case Reason.CLIPS_COMING:
             return Situation(PageState.CLIPS_COMING, age, n=queue.n_clips_coming)
+        case Reason.HELD_ELSEWHERE:
+            return Situation(PageState.HELD_ELSEWHERE, age, queue.wait_ms, queue.n_held_elsewhere)
         case Reason.LEASED_BY_OTHERS:
             return Situation(PageState.LEASED_BY_OTHERS, age, queue.wait_ms, queue.n_leased_by_others)
         case Reason.CLIPS_FAILED:

@@ -119,6 +119,9 @@ def importing(db: Database, run_name: str, say: Say, *, editable: bool) -> None:
     if not checked or checked[0] != this:
         st.caption(say("transfer.check_first"))
         return
+    if not checked[1]:
+        st.warning(say("transfer.none"))
+        return
     st.info(say("transfer.valid", n=f"{checked[1]:,}"))
     if st.button(say("transfer.store", n=f"{checked[1]:,}"), key="transfer-store"):
         n_new = _import(db, run_name, name, content, labels, say, dry_run=False)

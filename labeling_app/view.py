@@ -13,14 +13,19 @@ from prefrl.errors import StoreError
 from prefrl.store.engine import Database
 
 
-def board(labeler: Labeler, words: Words, outbox: object) -> dict[str, Any]:
-    """One pass of the page: stores what was sent, takes new pairs, and says what to show."""
-    taken = labeler.take(outbox)
+def board(labeler: Labeler, words: Words, entries: list[Any]) -> dict[str, Any]:
+    """One pass of the page: stores what was sent, takes new pairs, and says what to show.
+
+    A tab that has not said its name yet gets none, else one that is loaded anew would hold twice as many.
+    """
+    taken = labeler.take(entries)
     if not taken.reachable:
         return _data(labeler, words, taken, None, Situation(PageState.UNREACHABLE))
+    if not labeler.tab:
+        return _data(labeler, words, taken, None, Situation(PageState.READY))
     try:
         held = labeler.refill()
-        now = situation(labeler.db, labeler.run, labeler.annotator, held)
+        now = situation(labeler.db, labeler.run, labeler.annotator, held, labeler.tab)
         return _data(labeler, words, taken, held, now)
     except StoreError:
         return _data(labeler, words, taken, None, Situation(PageState.UNREACHABLE))

@@ -116,7 +116,7 @@ def _add_page_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from prefrl.run.create import check_folder, check_start, new_run, prepare
+    from prefrl.run.create import check_folder, check_start, make_folder, new_run, prepare
     from prefrl.run.frozen import prepare_frozen
     from prefrl.store.engine import Database
     from prefrl.store.runs import check_name, free_name
@@ -135,6 +135,8 @@ def _run(args: argparse.Namespace) -> int:
     db = Database.create(args.db)
     try:
         name = args.name or free_name(db, f"{config.env.id.replace('/', '-').replace(':', '-')}-{config.seed}")
+        if not args.create_only:
+            make_folder(args.folder / name)
         run = new_run(db, name, config, versions, reward)
         if args.create_only:
             at = typed(name, args.db, db.url)

@@ -129,5 +129,5 @@ def _import(args: argparse.Namespace) -> int:
     finally:
         db.close()
     now = f"; run {args.name} now has {of_budget(status)}" if status.budget else ""  # none on the true reward
-    print(f"{n} comparisons imported{now}")
+    print(f"{n or 'no'} comparisons imported{now}")
     return 0

@@ -11,6 +11,8 @@ from typing import Any
 
 import streamlit as st
 
+from labeling_app.outbox import Sent, read_sent
+
 KEY = "labeler"
 _HERE = Path(__file__).parent
 
@@ -23,18 +25,18 @@ _component = st.components.v2.component(
     "prefrl.labeler",
     html=_text("labeler.html"),
     css=_text("labeler.css"),
-    # one module for the browser: four files for the reader
-    js="\n".join(_text(name) for name in ("outbox.js", "player.js", "labeler.js", "render.js")),
+    # one module for the browser: five files for the reader
+    js="\n".join(_text(name) for name in ("tab.js", "outbox.js", "player.js", "labeler.js", "render.js")),
 )
 
 
-def waiting_outbox() -> object:
+def sent_before() -> Sent:
     """What the browser has sent, as of the beginning of this pass."""
     state = st.session_state.get(KEY)
-    return state.get("outbox") if isinstance(state, Mapping) else None
+    return read_sent(state.get("outbox") if isinstance(state, Mapping) else None)
 
 
-def labeler(data: dict[str, Any]) -> object:
-    """Shows the component, and returns the outbox that came with this pass."""
-    result = _component(key=KEY, data=data, default={"outbox": []}, on_outbox_change=lambda: None)
-    return result.get("outbox")
+def labeler(data: dict[str, Any]) -> Sent:
+    """Shows the component, and returns what came with this pass."""
+    result = _component(key=KEY, data=data, default={"outbox": None}, on_outbox_change=lambda: None)
+    return read_sent(result.get("outbox"))

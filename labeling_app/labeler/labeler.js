@@ -51,7 +51,7 @@ class Page {
   }
 
   update({ data, setStateValue }) {
-    this.send = (entries) => setStateValue("outbox", entries);
+    this.send = (entries) => setStateValue("outbox", { tab, entries });
     this.data = data;
     this.words = data.words;
     this.keys = LAYOUTS[data.keys] || LAYOUTS.arrows;
@@ -70,7 +70,7 @@ class Page {
     Object.assign(this, { run, who, queue: [], mine: [], past: [], times: [] });
     [this.done, this.answered, this.undone].forEach((set) => set.clear());
     outbox.of(run).filter((item) => item.who === who).forEach(({ entry, pair }) => this.remember(entry, pair));
-    if (outbox.items.length) this.push();
+    this.push(); // what waits, and which tab this is: no pair comes before that
   }
 
   remember(entry, pair) {
@@ -194,7 +194,8 @@ class Page {
     const last = candidates.find((one) => !this.undone.has(one.id));
     if (!last) { this.say(this.words.nothing_to_undo); return; }
     const { token, query_id } = last.pair;
-    const entry = { id: newId(), run: this.run, kind: "undo", token, query_id, target: last.id };
+    const id = `${tab}-${newId()}`; // the pair stays in the tab that asked for it
+    const entry = { id, run: this.run, kind: "undo", token, query_id, target: last.id };
     const pair = { ...last.pair, replaces: entry.id };
     outbox.add(this.who, entry, pair);
     this.remember(entry, pair);

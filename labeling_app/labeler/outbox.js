@@ -4,18 +4,6 @@
 
 const SLOT = "prefrl.outbox";
 
-function newId() {
-  const source = globalThis.crypto;
-  if (source && source.randomUUID) return source.randomUUID();
-  const bytes = new Uint8Array(16); // randomUUID is missing on plain http beyond localhost
-  if (source && source.getRandomValues) source.getRandomValues(bytes);
-  else bytes.forEach((_, i) => { bytes[i] = Math.floor(Math.random() * 256); });
-  bytes[6] = (bytes[6] & 0x0f) | 0x40;
-  bytes[8] = (bytes[8] & 0x3f) | 0x80;
-  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
-}
-
 // What was answered under another name, or in another run, in this tab is sent as well: an answer belongs to the
 // lease under which its pair was shown. A server that does not know the lease leaves it here.
 class Outbox {

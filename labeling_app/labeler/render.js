@@ -81,7 +81,9 @@ Object.assign(Page.prototype, {
     loading.textContent = item && item.failed ? this.failure(item) : w.loading;
     this.part("again").hidden = !(item && item.pair.replaces);
     const unreachable = state.name === "unreachable" && item;
-    const notice = unreachable ? `${state.title}. ${state.text}` : state.notice;
+    const elsewhere = this.data.pairs ? outbox.items.length - outbox.of(this.run).length : 0; // what was sent in vain
+    const notice = unreachable ? `${state.title}. ${state.text}`
+      : elsewhere ? w.elsewhere.replace("{n}", elsewhere) : state.notice;
     this.part("notice").textContent = notice;
     this.part("notice").hidden = !notice;
     for (const name of [...ANSWERS, "skip", "replay"]) {

@@ -281,6 +281,20 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"--folder {folder}: {existing} is not writable for this user; name another for the logs")
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder for the logs of a run, before the run itself: some failures show only here.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder for logs {folder} cannot be made ({error.strerror}): choose another --folder"
+        ) from error
+
+
 def extend(db: Database, run: Run, steps: int | None, labels: int | None) -> Run:
     """Give a run a new total of agent steps, of comparisons, or of both.
 

@@ -15,7 +15,8 @@ from types import FrameType
 from typing import TypeVar
 
 from prefrl.config import RunConfig, from_dict
-from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
+from prefrl.errors import FencedError, PrefrlError, StoreError
+from prefrl.run.create import make_folder
 from prefrl.run.hints import typed
 from prefrl.run.people import Page
 from prefrl.run.status import read_status
@@ -84,12 +85,7 @@ class Supervisor:
         Raises:
             PrefrlError: A role keeps dying; holds its last words.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"the folder for logs {self.folder} cannot be made ({error.strerror}): choose another --folder"
-            ) from error
+        make_folder(self.folder)
         set_run_state(self.db, self.run.id, "running")
         old = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -58,6 +58,7 @@ def ask_again(
     lease_ms: int = 120_000,
     skip_cooldown_ms: int = 600_000,
     rng: np.random.Generator | None = None,
+    tab: str = "",
 ) -> list[Lease]:
     """Of the next ``n`` questions of an annotator, hands out those that are asked again; the others are for `lease`.
 
@@ -73,6 +74,7 @@ def ask_again(
         lease_ms: How long they are his.
         skip_cooldown_ms: The same as for `lease`.
         rng: Draws the purposes, the pairs and the sides; None uses the system's randomness.
+        tab: Which of his browser tabs asks.
 
     Returns:
         At most ``n``; none with the default mix.
@@ -96,7 +98,7 @@ def ask_again(
                 continue
             if not move(connection, waiting, {**GONE, **UNLEASED}, limit=1):
                 break
-            leases.append(_hand_out(connection, run_id, annotator, question, lease_ms, rng))
+            leases.append(_hand_out(connection, run_id, annotator, question, lease_ms, rng, tab))
     return leases
 
 
@@ -219,6 +221,7 @@ def _hand_out(
     question: _Question,
     lease_ms: int,
     rng: np.random.Generator | None,
+    tab: str,
 ) -> Lease:
     steps = sa.select(sa.func.max(query.c.env_steps)).where(query.c.run_id == run_id).scalar_subquery()
     values = {
@@ -232,7 +235,7 @@ def _hand_out(
         "score": question.score,
     }
     id_ = connection.execute(sa.insert(query).values(values).returning(query.c.id)).scalar_one()
-    token = f"{new_token()}-{id_}"  # of the same form as of every lease: it tells nobody what the question is for
+    token = f"{new_token(tab)}-{id_}"  # of the same form as of every lease: it tells nobody what the question is for
     held = {"state": "leased", "lease_token": token, "lease_expires_ms": now_ms() + int(lease_ms)}
     take = sa.update(query).where(query.c.id == id_).values(held)
     until = connection.execute(take.returning(query.c.lease_expires_ms)).scalar_one()

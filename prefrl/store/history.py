@@ -11,8 +11,11 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from prefrl.errors import DataError
+from prefrl.store.again import UNDO_MS
+from prefrl.store.clock import now_ms
 from prefrl.store.comparisons import from_row
 from prefrl.store.engine import Database
+from prefrl.store.leases import of_tab
 from prefrl.store.schema import clip, comparison, lease, query, query_skip
 from prefrl.types import Comparison, Preference
 
@@ -87,10 +90,11 @@ def standing(db: Database, run_id: int, annotator: str, n: int = N_UNDO) -> list
     return _past(db, run_id, annotator, n, comparison.c.preference != Preference.WITHDRAWN.value)
 
 
-def reopened(db: Database, run_id: int, annotator: str, n: int = N_UNDO) -> list[Past]:
+def reopened(db: Database, run_id: int, annotator: str, n: int = N_UNDO, *, tab: str = "") -> list[Past]:
     """The pairs whose answer an annotator took back and has not given anew, newest first.
 
-    Left out are those that he set aside since, and those whose clips are gone.
+    Left out are those that he set aside since, and those whose clips are gone; with ``tab`` also those that another
+    tab of his took back a moment ago, and shows.
     """
     since = sa.exists().where(
         query_skip.c.query_id == comparison.c.query_id,
@@ -100,7 +104,8 @@ def reopened(db: Database, run_id: int, annotator: str, n: int = N_UNDO) -> list
     sides = (comparison.c.segment_1, comparison.c.segment_2)
     drawn = (sa.exists().where(clip.c.segment_id == side, clip.c.state == "ready") for side in sides)
     withdrawn = comparison.c.preference == Preference.WITHDRAWN.value
-    return _past(db, run_id, annotator, n, sa.and_(withdrawn, ~since, *drawn))
+    here = sa.or_(of_tab(comparison.c.uuid, tab), comparison.c.created_ms <= now_ms() - UNDO_MS)
+    return _past(db, run_id, annotator, n, sa.and_(withdrawn, ~since, here, *drawn))
 
 
 def set_aside(db: Database, token: str, annotator: str) -> None:

@@ -1,4 +1,8 @@
-"""Leases: who was shown a pair, and on which side its segments were; kept for ever."""
+"""Leases: who was shown a pair, and on which side its segments were; kept for ever.
+
+A lease is a person's; which of his browser tabs it was given to is the beginning of its token. So two tabs of one
+person hold pairs of their own, and a tab that is loaded anew finds its own again.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,15 @@ from prefrl.store.schema import lease
 from prefrl.types import Lease
 
 
-def new_token() -> str:
-    """128 random bits: whoever has the token may watch the clips."""
-    return secrets.token_hex(16)
+def new_token(tab: str = "") -> str:
+    """128 random bits, behind the tab's name: whoever has the token may watch the clips."""
+    bits = secrets.token_hex(16)
+    return f"{tab}-{bits}" if tab else bits
+
+
+def of_tab(made: sa.ColumnElement[str], tab: str) -> sa.ColumnElement[bool]:
+    """Whether a token, or an id that a tab made, begins with its name; with "" whatever it begins with."""
+    return made.startswith(f"{tab}-" if tab else "")
 
 
 def draw_side(rng: np.random.Generator | None) -> int:

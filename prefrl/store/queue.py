@@ -17,7 +17,7 @@ from prefrl.store.answers import answer
 from prefrl.store.clock import now_ms
 from prefrl.store.comparisons import answered_within
 from prefrl.store.engine import Database
-from prefrl.store.leases import draw_side, new_token, record
+from prefrl.store.leases import draw_side, new_token, of_tab, record
 from prefrl.store.schema import comparison, query, query_skip
 from prefrl.store.schema import lease as lease_table
 from prefrl.store.states import AGAIN, GONE, RAN_OUT, UNDRAWABLE, UNLEASED, claimable, counts, move
@@ -104,6 +104,7 @@ def lease(
     skip_cooldown_ms: int = 600_000,
     rng: np.random.Generator | None = None,
     clips: bool = False,
+    tab: str = "",
 ) -> list[Lease]:
     """Hands out the oldest queries that wait, each to one annotator only.
 
@@ -116,11 +117,12 @@ def lease(
         skip_cooldown_ms: How long a query that he skipped is not offered to him again.
         rng: Draws the side shown left; None uses the system's randomness.
         clips: Only queries whose two clips are ready; an oracle needs none.
+        tab: Which of his browser tabs asks.
 
     Returns:
         Oldest first; empty where `why_empty` knows the reason.
     """
-    prefix = new_token()
+    prefix = new_token(tab)
     expires = now_ms() + int(lease_ms)
     waiting = (
         sa.select(query.c.id)
@@ -147,16 +149,18 @@ def lease(
     return leases
 
 
-def resume_leases(db: Database, run_id: int, annotator: str, lease_ms: int = 120_000) -> list[Lease]:
+def resume_leases(db: Database, run_id: int, annotator: str, lease_ms: int = 120_000, *, tab: str = "") -> list[Lease]:
     """Extends and returns what an annotator holds already, with the same sides, oldest first.
 
-    A page that was reloaded shows the same pair again instead of taking another one.
+    A page that was reloaded shows the same pair again instead of taking another one. With ``tab`` only what that tab
+    of his holds: what another one shows is not asked twice.
     """
     his = sa.select(lease_table.c.token).where(lease_table.c.annotator == annotator)
     held = (
         sa.select(query.c.id)
         .where(query.c.run_id == run_id, query.c.state == "leased", query.c.lease_expires_ms > now_ms())
         .where(query.c.lease_token.in_(his.where(lease_table.c.token == query.c.lease_token)))
+        .where(of_tab(query.c.lease_token, tab))
         .order_by(query.c.id)
         .with_for_update(skip_locked=True)
         .cte("held")

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from prefrl.store.clock import now_ms
 from prefrl.store.engine import Database
+from prefrl.store.leases import of_tab
 from prefrl.store.schema import lease, query, query_skip
 from prefrl.store.states import AGAIN, DRAWN, UNDRAWABLE, claimable, cooling, counts
 
@@ -20,6 +21,7 @@ class Reason(enum.StrEnum):
     HELD_BY_YOU = "held_by_you"  # resume_leases() returns it
     NOTHING_PROPOSED = "nothing_proposed"
     CLIPS_COMING = "clips_coming"  # queries wait for a renderer to draw their clips
+    HELD_ELSEWHERE = "held_elsewhere"  # by another tab of this annotator
     LEASED_BY_OTHERS = "leased_by_others"
     CLIPS_FAILED = "clips_failed"  # all that is left cannot be watched before retry_clips()
     NOTHING_LEFT_FOR_YOU = "nothing_left_for_you"  # you have answered or skipped everything
@@ -33,14 +35,15 @@ class QueueState:
         reason: Why there was nothing.
         counts: Queries of the run in each state.
         n_available: What `lease` would hand out now.
-        n_held_by_you: Open leases of this annotator.
-        n_leased_by_others: Open leases of others.
+        n_held_by_you: Open leases of this annotator, in the tab that asks.
+        n_leased_by_others: Open leases of others, and of his own other tabs.
         n_skipped_by_you: Open queries that come back to him when his cool-down ends.
         until_ms: When the first lease or cool-down ends (database clock), or None.
         wait_ms: The same as a time to wait from now, or None.
         n_clips_coming: Queries that `lease` would hand out once their clips are drawn.
         n_clips_failed: Queries that it cannot hand out because a clip failed; where none is open, those of them
             that were withdrawn (see `n_undrawable`).
+        n_held_elsewhere: Those of the leased ones that his own other tabs hold.
     """
 
     reason: Reason
@@ -53,10 +56,11 @@ class QueueState:
     wait_ms: int | None
     n_clips_coming: int = 0
     n_clips_failed: int = 0
+    n_held_elsewhere: int = 0
 
 
 def why_empty(
-    db: Database, run_id: int, annotator: str, *, skip_cooldown_ms: int = 600_000, clips: bool = False
+    db: Database, run_id: int, annotator: str, *, skip_cooldown_ms: int = 600_000, clips: bool = False, tab: str = ""
 ) -> QueueState:
     """Tells nothing proposed, all leased by others, and nothing left for this annotator apart.
 
@@ -68,8 +72,10 @@ def why_empty(
         annotator: Who asks.
         skip_cooldown_ms: The same as for `lease`.
         clips: The same as for `lease`.
+        tab: Which of his browser tabs asks.
     """
-    mine = sa.exists().where(lease.c.token == query.c.lease_token, lease.c.annotator == annotator)
+    his = sa.exists().where(lease.c.token == query.c.lease_token, lease.c.annotator == annotator)
+    mine = sa.and_(his, of_tab(query.c.lease_token, tab))
     leased = sa.and_(query.c.run_id == run_id, query.c.state == "leased", query.c.lease_expires_ms > now_ms())
     others = sa.and_(leased, ~mine, query.c.purpose.not_in(AGAIN))  # what was asked of others again is for nobody else
     cool = cooling(annotator, skip_cooldown_ms)
@@ -82,6 +88,7 @@ def why_empty(
         _count(sa.and_(waiting, DRAWN) if clips else waiting),
         _count(sa.and_(leased, mine)),
         _count(sa.and_(others, ~cool)),
+        _count(sa.and_(others, his)),
         _count(skipped),
         # every query of this run that he has ever had in his hands
         _count(sa.and_(query.c.run_id == run_id, _had(annotator))),
@@ -91,7 +98,8 @@ def why_empty(
     )
     undrawn = sa.select(_count(sa.and_(waiting, ~DRAWN, ~UNDRAWABLE)), _count(sa.and_(waiting, UNDRAWABLE)))
     with db.read() as connection:
-        available, held, n_others, cooling_down, had, lease_end, skip_at, now = connection.execute(statement).one()
+        row = connection.execute(statement).one()
+        available, held, n_others, n_elsewhere, cooling_down, had, lease_end, skip_at, now = row
         coming, failed = connection.execute(undrawn).one() if clips else (0, 0)
     if clips and not failed:
         failed = n_undrawable(db, run_id)
@@ -102,6 +110,8 @@ def why_empty(
         reason = Reason.HELD_BY_YOU
     elif coming:  # within seconds, long before a lease of others ends
         reason = Reason.CLIPS_COMING
+    elif n_elsewhere:
+        reason, until = Reason.HELD_ELSEWHERE, lease_end
     elif n_others:
         reason, until = Reason.LEASED_BY_OTHERS, lease_end
     elif failed and not cooling_down:
@@ -113,7 +123,7 @@ def why_empty(
         reason = Reason.NOTHING_PROPOSED
     wait = None if until is None else max(0, until - now)
     totals = counts(db, run_id)
-    return QueueState(reason, totals, available, held, n_others, cooling_down, until, wait, coming, failed)
+    return QueueState(reason, totals, available, held, n_others, cooling_down, until, wait, coming, failed, n_elsewhere)
 
 
 def n_undrawable(db: Database, run_id: int) -> int:

@@ -27,7 +27,7 @@ from prefrl.transfer.labels import ENCODINGS, decode, encoding
 from prefrl.transfer.reading import RowError, read_rows
 from prefrl.types import Preference, Segment
 
-SHOWN = 10  # errors named in one message
+SHOWN = 10  # different errors named in one message
 NAMESPACE = uuid.UUID("5ac1c9f5-6f0e-5a0c-9a4e-8f2a3a6f6f0b")  # ids of rows that bring none
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,8 @@ def import_comparisons(
         How many comparisons were added; with ``dry_run``, how many rows are valid.
 
     Raises:
-        DataError: The file cannot be read, or rows are not valid; names the first ten by number.
+        DataError: The file cannot be read, or rows are not valid; names them by number, and the first ten things
+            that are wrong.
         StoreError: There is no such run, or the database cannot be written.
     """
     if labels is not None and labels not in ENCODINGS:
@@ -108,6 +109,8 @@ def _stage(run: Target, file: Path, labels: str | None) -> Staged:
             if one.digest not in staged.segments:
                 staged.segments[one.digest] = _packed(run, one)
     _raise(file, faults)
+    if not staged.rows:
+        logger.warning("%s: holds no comparisons", file)
     return staged
 
 
@@ -220,8 +223,24 @@ def _values(row: Row, ids: dict[str, int]) -> dict[str, Any]:
 def _raise(file: Path, faults: dict[int, str]) -> None:
     if not faults:
         return
-    lines = [f"  row {number}: {faults[number]}" for number in sorted(faults)[:SHOWN]]
-    if len(faults) > SHOWN:
-        lines.append(f"  and {len(faults) - SHOWN} more")
+    alike: dict[str, list[int]] = {}
+    for number in sorted(faults):
+        alike.setdefault(faults[number], []).append(number)
+    lines = [f"  {_which(numbers)}: {what}" for what, numbers in list(alike.items())[:SHOWN]]
+    n_more = sum(map(len, list(alike.values())[SHOWN:]))
+    if n_more:
+        lines.append(f"  and {n_more} more")
     n = "1 row is" if len(faults) == 1 else f"{len(faults)} rows are"
     raise DataError("\n".join([f"{file}: {n} not valid; nothing was imported:", *lines]))
+
+
+def _which(numbers: list[int]) -> str:
+    """Rows in ascending order as words: ``row 2``, ``rows 1 to 10``, ``rows 1, 4, 9 and 20 more``."""
+    first, last = numbers[0], numbers[-1]
+    if first == last:
+        return f"row {first}"
+    if last - first == len(numbers) - 1 and len(numbers) > 2:
+        return f"rows {first} to {last}"
+    if len(numbers) <= 4:
+        return f"rows {', '.join(map(str, numbers[:-1]))} and {last}"
+    return f"rows {', '.join(map(str, numbers[:3]))} and {len(numbers) - 3} more"

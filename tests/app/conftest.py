@@ -37,7 +37,7 @@ class Desk:
 
     def propose(self, n: int) -> list[int]:
         """The next of the pairs (0, 1), (2, 3), … of the segments, their clips drawn: no two neighbours look alike."""
-        size, first = len(self.ids), sum(queue.counts(self.db, self.run.id).values())
+        size, first = len(self.ids), sum(self.counts().values())
         pairs = [(self.ids[2 * i % size], self.ids[(2 * i + 1) % size]) for i in range(first, first + n)]
         made = queue.propose(self.db, self.run.id, pairs, reward_version=77, env_steps=4321, scores=[0.123456] * n)
         self.draw()
@@ -48,11 +48,14 @@ class Desk:
             for id_ in wanted:
                 clips.store_clip(self.db, id_, coded_clip(self.ids.index(id_)), {})
 
-    def labeler(self, annotator: str = "ann", *, lease_ms: int = LEASE_MS, **rules: float) -> Labeler:
+    def labeler(self, annotator: str = "ann", tab: str = "", *, lease_ms: int = LEASE_MS, **rules: float) -> Labeler:
         """A session, where the owner has settled these rules of `label` since."""
         run = next(run for run in runs.list_runs(self.db) if run.id == self.run.id)
         run = dataclasses.replace(run, config={**run.config, "label": {**run.config["label"], **rules}})
-        return Labeler(self.db, run, annotator, lease_ms=lease_ms)
+        return Labeler(self.db, run, annotator, tab, lease_ms)
+
+    def counts(self) -> dict[str, int]:
+        return queue.counts(self.db, self.run.id)
 
     def rows(self) -> list[Comparison]:
         return comparisons.tail(self.db, self.run.id)
@@ -169,10 +172,10 @@ def open_page(browser: Any) -> Iterator[Callable[..., Screen]]:
 
     def begin(server: Server, name: str, **options: Any) -> Screen:
         contexts.append(browser.new_context(locale="en-US", **options))
+        contexts[-1].add_init_script(SPY)  # for what a page opens, too
         page = contexts[-1].new_page()
         screen = Screen(page)
         screens.append(screen)
-        page.add_init_script(SPY)
         page.on("console", lambda m: m.type in ("error", "warning") and screen.complaints.append(f"console: {m.text}"))
         page.on("pageerror", lambda error: screen.complaints.append(f"error: {error}"))
         page.on("requestfailed", lambda r: screen.complaints.append(f"failed: {r.url} {r.failure}"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prefrl.store.runs import get_run, update_label
-from tests.app.screen import Screen, rows_of, wait_for_rows
+from tests.app.screen import KINDS, Screen, rows_of, sides, wait_for_rows
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -47,6 +47,40 @@ def test_a_pair_is_asked_of_two_people_where_the_owner_wants_it(served: Any, ope
         assert {row.pair for row in rows_of(desk, "one")} <= {row.pair for row in rows}
     finally:
         update_label(desk.db, desk.run.id, {"overlap": 1})
+
+
+def test_tabs_of_one_person_hold_pairs_of_their_own(served: Any, open_page: Callable[..., Screen]) -> None:
+    desk, server = served
+    desk.propose(20)
+    one = open_page(server, "twice")
+    codes = one.watch()
+    with one.page.expect_popup() as opened:
+        one.page.evaluate("window.open(location.href)")  # with a copy of sessionStorage, as when a tab is duplicated
+    two = Screen(opened.value)
+    others = two.watch()
+    assert not set(codes) & set(others)
+    for screen, shown in ((one, codes), (two, others)):
+        screen.page.reload()
+        assert screen.watch() == shown, "the same pair as before"
+    for key in ("ArrowLeft", "ArrowRight", "ArrowDown"):
+        one.press(key)
+        two.press(key)
+        codes, others = one.watch(codes), two.watch(others)
+    rows = wait_for_rows(desk, one, "twice", 6)
+    assert not any(row.late for row in rows)
+    assert len({row.pair for row in rows}) == 6
+    pressed = [(press["codes"], KINDS[press["key"]]) for screen in (one, two) for press in screen.presses()]
+    assert sorted((sides(desk, row), row.preference.value) for row in rows) == sorted(pressed)
+    two.press("Backspace")
+    two.shows("again", "again")
+    undone = two.watch(others)
+    one.page.get_by_role("link", name="Settings").click()
+    one.page.get_by_role("button", name="Save").wait_for()
+    one.page.get_by_role("link", name="Compare clips").click()
+    assert one.watch() == codes, "nor does a look at another page change a tab's name"
+    assert two.watch() == undone
+    one.press("ArrowLeft")
+    assert one.watch(codes) != undone, "what is taken back is shown where that was asked for"
 
 
 def test_new_instructions_reach_a_page_that_is_open(served: Any, open_page: Callable[..., Screen]) -> None:

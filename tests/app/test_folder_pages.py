@@ -59,6 +59,7 @@ def page(sqlite_url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     def make(name: str, lang: str) -> Any:
         at = AppTest.from_file(APP, default_timeout=60)
+        at.session_state["labeler"] = {"outbox": {"tab": "0123456789abcdef", "entries": []}}
         at.query_params["name"], at.query_params["lang"] = "ann", lang
         at.run()
         if name != "label":

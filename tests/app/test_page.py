@@ -15,6 +15,7 @@ from prefrl.store.engine import Database
 
 pytest.importorskip("streamlit")
 APP = str(Path(__file__).parents[2] / "labeling_app" / "app.py")
+TAB = "0123456789abcdef"
 HIDDEN = (
     "policy",
     "reward",
@@ -46,6 +47,7 @@ def page(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def make(name: str | None = "ann", lang: str | None = None) -> Any:
         at = AppTest.from_file(APP, default_timeout=30)
+        send(at, [])
         if name:
             at.query_params["name"] = name
         if lang:
@@ -55,6 +57,11 @@ def page(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield make
     if sqlite_url in source._open:
         source._open.pop(sqlite_url).close()
+
+
+def send(at: Any, entries: list[Any], tab: str = TAB) -> None:
+    """What the browser does; no callback of a component is run here."""
+    at.session_state["labeler"] = {"outbox": {"tab": tab, "entries": entries}}
 
 
 def shown(at: Any) -> dict[str, Any]:
@@ -93,7 +100,7 @@ def test_an_outbox_is_stored_and_acknowledged(page: Callable[..., Any], desk, en
     assert (data["done"], data["budget"], data["acks"]) == (0, 200, [])
     first, second, _ = desk.labeler().refill().pairs
     sent = [entry(first, "left", run=data["run"]), entry(second, "skip", run=data["run"]), {"id": "not-an-entry"}]
-    at.session_state["labeler"] = {"outbox": sent}
+    send(at, sent)
     data = shown(at.run())
     assert [(ack["id"], ack["stored"], ack["line"]) for ack in data["acks"]] == [
         (sent[0]["id"], True, "Saved: left. 1 of 200"),
@@ -108,13 +115,42 @@ def test_an_outbox_is_stored_and_acknowledged(page: Callable[..., Any], desk, en
     assert len(desk.rows()) == 1
 
 
+def test_pairs_come_when_the_tab_has_said_its_name(page: Callable[..., Any], desk, entry) -> None:
+    made = desk.propose(6)
+    at = page()
+    send(at, [], tab="")
+    data = shown(at.run())
+    assert (data["pairs"], data["state"]["name"]) == (None, "ready")
+    assert desk.counts()["leased"] == 0, "nothing is held for a tab that is nobody's"
+    send(at, [])
+    assert [pair["query_id"] for pair in shown(at.run())["pairs"]] == made[:3]
+    again, other = page(), page()
+    assert shown(again.run())["pairs"] == shown(at.run())["pairs"], "the same tab, loaded anew"
+    send(other, [], tab="fedcba9876543210")
+    assert [pair["query_id"] for pair in shown(other.run())["pairs"]] == made[3:]
+    (held, *_) = desk.labeler().refill().pairs
+    send(other, [entry(held, "left")], tab="fedcba9876543210'; DROP TABLE lease")  # no name, but an answer all the same
+    assert [ack["stored"] for ack in shown(other.run())["acks"]] == [True]
+    assert len(desk.rows()) == 1
+
+
+def test_a_pass_looks_the_run_up_once(page: Callable[..., Any], desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.propose(3)
+    looks, real = [], source.list_runs
+    monkeypatch.setattr(source, "list_runs", lambda db: looks.append(db) or real(db))
+    at = page().run()
+    assert (len(shown(at)["pairs"]), len(looks)) == (3, 1)
+    shown(at.run())
+    assert len(looks) == 2
+
+
 def test_undo_through_the_page(page: Callable[..., Any], desk, entry) -> None:
     desk.propose(3)
     at = page().run()
     first = desk.labeler().refill().pairs[0]
     answer = entry(first, "left")
-    undo = entry(first, "undo", target=answer["id"])
-    at.session_state["labeler"] = {"outbox": [answer, undo]}
+    undo = entry(first, "undo", target=answer["id"], id=f"{TAB}-an-undo")
+    send(at, [answer, undo])
     data = shown(at.run())
     assert [ack["line"] for ack in data["acks"]] == ["Saved: left. 0 of 200", "Taken back. 0 of 200"]
     assert data["pairs"][0]["replaces"] == undo["id"]
@@ -125,7 +161,7 @@ def test_nothing_hidden_leaks(page: Callable[..., Any], desk, entry) -> None:
     desk.propose(4)
     at = page().run()
     first = desk.labeler().refill().pairs[0]
-    at.session_state["labeler"] = {"outbox": [entry(first, "left")]}
+    send(at, [entry(first, "left")])
     data = shown(at.run())
     assert set(data) == {"run", "who", "pairs", "past", "acks", "done", "budget", "state", "words", "keys", "pass"}
     for pair in data["pairs"]:
@@ -163,7 +199,7 @@ def test_a_database_that_goes_away(page: Callable[..., Any], desk, entry, sqlite
     at = page().run()
     first = desk.labeler().refill().pairs[0]
     source.database(sqlite_url).close()
-    at.session_state["labeler"] = {"outbox": [entry(first, "left")]}
+    send(at, [entry(first, "left")])
     data = shown(at.run())
     assert (data["state"]["name"], data["acks"]) == ("unreachable", [])
     assert data["pairs"] is None  # the browser keeps what it shows

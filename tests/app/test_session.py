@@ -9,16 +9,19 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
+from labeling_app.outbox import Sent, read_sent
 from labeling_app.session import Labeler, Pair, Taken
 from labeling_app.states import PageState, situation
 from prefrl.errors import StoreError
 from prefrl.store import clips, history, queue, runs, workers
+from prefrl.store.again import UNDO_MS
 from prefrl.store.comparisons import n_counted, supersede
+from prefrl.store.schema import comparison, query, query_skip
 from prefrl.store.schema import lease as lease_table
-from prefrl.store.schema import query, query_skip
 from prefrl.types import Comparison, Preference
 
 Make = Callable[..., dict[str, object]]
+ONE, TWO = "0123456789abcdef", "fedcba9876543210"  # tabs of a browser
 
 
 def outcomes(taken: Taken) -> list[str]:
@@ -117,7 +120,51 @@ def test_a_lost_lease_is_answered_all_the_same(desk, entry: Make) -> None:
     assert outcomes(bob.take([entry(same, "tie")])) == ["late"]
 
 
-def test_two_tabs_of_one_annotator(desk, entry: Make) -> None:
+def test_two_tabs_hold_pairs_of_their_own(desk, entry: Make) -> None:
+    made = desk.propose(8)
+    one, two = desk.labeler(tab=ONE), desk.labeler(tab=TWO)
+    here, there = one.refill().pairs, two.refill().pairs
+    assert [pair.query_id for pair in here + there] == made[:6]
+    assert desk.labeler(tab=ONE).refill().pairs == here, "as after a reload"
+    assert desk.labeler("bob", ONE).refill().pairs != here, "a tab's name opens nothing of somebody else"
+    assert outcomes(two.take([entry(here[0], "left")])) == ["saved"], "an answer may come through any tab"
+    assert [row.annotator for row in desk.rows()] == ["ann"]
+    end_leases(desk)  # the first tab is gone
+    assert [pair.query_id for pair in desk.labeler(tab=TWO, prefetch=2).refill().pairs] == made[1:3]
+
+
+def test_what_another_tab_holds_is_told(desk, entry: Make) -> None:
+    workers.claim(desk.db, desk.run.id, "rollout")
+    desk.propose(2)
+    one, two = desk.labeler(tab=ONE), desk.labeler(tab=TWO)
+    assert len(one.refill().pairs) == 2
+    state, now = state_of(desk, tab=TWO)
+    assert (state, now.n) == (PageState.HELD_ELSEWHERE, 2)
+    assert 60_000 < now.wait_ms <= 120_000
+    assert state_of(desk, "bob")[0] is PageState.LEASED_BY_OTHERS
+    one.take([entry(pair, "left") for pair in one.refill().pairs])
+    assert state_of(desk, tab=TWO)[0] is PageState.ALL_ANSWERED
+    assert [past.pair.query_id for past in two.refill().past] == [row.query_id for row in reversed(desk.rows())]
+
+
+def test_an_undo_shows_its_pair_in_its_own_tab(desk, entry: Make) -> None:
+    """And in any tab, once it can be thought to be forgotten there."""
+    desk.propose(4)
+    one, two = desk.labeler(tab=ONE, prefetch=1), desk.labeler(tab=TWO, prefetch=1)
+    (pair,), (other,) = one.refill().pairs, two.refill().pairs
+    answer = entry(pair, "left")
+    undo = undo_of(entry, answer, pair, id=f"{TWO}-taken-back-in-the-second-tab")
+    assert outcomes(two.take([answer, undo])) == ["saved", "undone"]
+    assert two.refill().pairs == (Pair(pair.token, pair.query_id, undo["id"]), other)
+    assert pair.query_id not in {held.query_id for held in one.refill().pairs}
+    with desk.db.write() as connection:
+        earlier = comparison.c.created_ms - UNDO_MS
+        connection.execute(sa.update(comparison).values(created_ms=earlier))
+    assert one.refill().pairs[0].query_id == pair.query_id
+
+
+def test_one_pair_in_two_tabs(desk, entry: Make) -> None:
+    """The lease ran out in one of them; both answers are kept."""
     desk.propose(1)
     ann = desk.labeler()
     (pair,) = ann.refill().pairs
@@ -349,8 +396,9 @@ def test_entries_that_name_no_pair(desk, entry: Make) -> None:
     taken = ann.take([entry(stranger), entry(mixed), first, {**entry(two, "right"), "id": first["id"]}])
     assert outcomes(taken) == ["unknown", "unknown", "saved", "unknown"]
     assert len(desk.rows()) == 1
-    for nothing in (None, "x", {}, 5):
-        assert ann.take(nothing) == Taken()
+    for nothing in (None, "x", {}, 5, {"tab": 7, "entries": "x"}):
+        assert read_sent(nothing) == Sent()
+    assert ann.take([]) == Taken()
 
 
 def test_numbers_about_the_view_are_only_numbers(desk, entry: Make) -> None:
@@ -479,9 +527,9 @@ def test_sides_are_drawn_once(desk, entry: Make) -> None:
         check(desk, rows[pair.query_id], pair, kinds[i] if i < 8 else "left")
 
 
-def state_of(desk, annotator: str = "ann") -> tuple[PageState, object]:
-    ann = desk.labeler(annotator)
-    now = situation(desk.db, ann.run, annotator, ann.refill())
+def state_of(desk, annotator: str = "ann", tab: str = "") -> tuple[PageState, object]:
+    ann = desk.labeler(annotator, tab)
+    now = situation(desk.db, ann.run, annotator, ann.refill(), tab)
     return now.state, now
 
 

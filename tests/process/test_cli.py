@@ -223,6 +223,19 @@ BAD_RUNS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("mode", ["async", "lockstep"])
+def test_a_folder_that_cannot_be_made_leaves_no_run(folder, say, mode):
+    (folder / "logs").mkdir()
+    (folder / "logs" / "pendulum-0").write_text("in the way of the name that is chosen")
+    made = ("--mode", mode, "--db", "sqlite:///x.db", "--folder")
+    for where, words in (("logs", "logs/pendulum-0 cannot be made (File exists)"), ("/proc/logs", "cannot be made")):
+        code, _, err = say("run", "pendulum", *made, where)
+        assert code == 2
+        assert words in err
+        assert len(err.splitlines()) == 1, err
+    assert json.loads(say("status", "--json", "--db", "sqlite:///x.db")[1]) == []
+
+
 @pytest.mark.parametrize("words", BAD_RUNS.values(), ids=BAD_RUNS)
 def test_a_run_that_cannot_work_is_refused_in_one_line(words, folder, say):
     argv, expected = words

@@ -212,6 +212,20 @@ def test_a_new_page_resumes_the_open_lease(db: Database, run_id: int, proposed: 
     assert queue.resume_leases(db, run_id, "ann") == []  # it ran out
 
 
+def test_tabs_of_one_annotator_hold_queries_of_their_own(db: Database, run_id: int, ids: list[int]) -> None:
+    queue.propose(db, run_id, [(ids[0], ids[1])] * 4)
+    here, there = queue.lease(db, run_id, "ann", n=2, tab="0a"), queue.lease(db, run_id, "ann", tab="0a1")
+    queue.lease(db, run_id, "bob", tab="0a")
+    for tab, held in (("0a", here), ("0a1", there), ("", here + there), ("0b", [])):
+        assert [one.token for one in queue.resume_leases(db, run_id, "ann", tab=tab)] == [one.token for one in held]
+    state = queue.why_empty(db, run_id, "ann", tab="0a1")
+    assert (state.reason, state.n_held_by_you, state.n_held_elsewhere) == (Reason.HELD_BY_YOU, 1, 2)
+    queue.answer(db, [reply(there[0])])
+    state = queue.why_empty(db, run_id, "ann", tab="0a1")
+    assert (state.reason, state.n_held_elsewhere, state.n_leased_by_others) == (Reason.HELD_ELSEWHERE, 2, 3)
+    assert queue.why_empty(db, run_id, "ann").reason is Reason.HELD_BY_YOU
+
+
 def test_three_reasons_for_an_empty_queue(db: Database, run_id: int, ids: list[int]) -> None:
     def reason(annotator: str) -> Reason:
         assert queue.lease(db, run_id, annotator) == []

@@ -603,7 +603,7 @@ def test_bad_lines(db: Database, tmp_path: Path, line: bytes, words: str) -> Non
 
 
 def test_ten_errors_are_named_and_the_rest_counted(db: Database, tmp_path: Path) -> None:
-    file = write(tmp_path / "a.jsonl", *[foreign(uuid=str(n), preference="x" if n else "left") for n in range(14)])
+    file = write(tmp_path / "a.jsonl", *[foreign(uuid=str(n), preference=f"x{n}" if n else "left") for n in range(14)])
     with pytest.raises(DataError) as caught:
         import_comparisons(db, "hopper", file)
     lines = str(caught.value).splitlines()
@@ -611,6 +611,35 @@ def test_ten_errors_are_named_and_the_rest_counted(db: Database, tmp_path: Path)
     assert lines[1].startswith("  row 2: ")
     assert lines[10].startswith("  row 11: ")
     assert lines[11:] == ["  and 3 more"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({2}, "row 2"),
+        ({1, 2}, "rows 1 and 2"),
+        (set(range(1, 11)), "rows 1 to 10"),
+        ({2, 5, 6, 9}, "rows 2, 5, 6 and 9"),
+        ({1, 3, 4, 5, 12}, "rows 1, 3, 4 and 2 more"),
+    ],
+)
+def test_rows_with_the_same_error_share_a_line(db: Database, tmp_path: Path, bad: set[int], words: str) -> None:
+    sides = {n: {"shown_left": 7} if n in bad else {} for n in range(1, 13)}
+    rows = [foreign(uuid=str(n), **({"response_ms": -3} if n == 11 else sides[n])) for n in range(1, 13)]
+    with pytest.raises(DataError) as caught:
+        import_comparisons(db, "hopper", write(tmp_path / "a.jsonl", *rows))
+    same = f"  {words}: shown_left is 7: 1 or 2 is needed"
+    other = "  row 11: response_ms is -3: a whole number from 0 is needed"
+    assert str(caught.value).splitlines()[1:] == [same, other]
+
+
+def test_a_file_without_comparisons_is_told(db: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(" \n\n")
+    for dry_run in (True, False):
+        caplog.clear()
+        assert import_comparisons(db, "hopper", file, dry_run=dry_run) == 0
+        assert caplog.messages == [f"{file}: holds no comparisons"]
 
 
 def test_parquet_refusals(db: Database, tmp_path: Path) -> None:

@@ -81,7 +81,10 @@ def test_numbers_of_a_full_run_by_hand(db: Database, url: str) -> None:
     assert facts.people.each[0].annotator == "ann"
     assert facts.people.each[0].model == Share(3, 4)
     tables = [d.value.to_dict("list") for d in at.dataframe]
-    assert tables[1][say("dashboard.kappa")] == [f"{kappa.value:.2f}"]
+    answers, trust, kappas = tables
+    assert answers[say("dashboard.annotator")] == trust[say("dashboard.annotator")] == ["ann", HOSTILE]
+    assert trust[say("dashboard.model")][0] == "75 % (3/4)"
+    assert kappas[say("dashboard.kappa")] == [f"{kappa.value:.2f}"]
     assert len(at.get("vega_lite_chart")) == 6
 
 

@@ -154,3 +154,10 @@ def test_a_path_as_a_name_is_refused_on_the_page(db: Database, url: str, content
     assert [e.value for e in at.error] == [say("bad_name")]
     assert [b.key for b in at.button] == ["transfer-prepare"]
     assert content() == before
+
+
+def test_a_file_without_comparisons_is_told(db: Database, url: str) -> None:
+    full(db)
+    at = click(upload(show("transfer", url), "a.jsonl", b"\n"), "check")
+    assert say("none") in texts(at)
+    assert [b.key for b in at.button] == ["transfer-prepare", "transfer-check"]
