@@ -170,8 +170,10 @@ def open_page(browser: Any) -> Iterator[Callable[..., Screen]]:
     """Opens pages; at the end none may have complained."""
     screens, contexts = [], []
 
-    def begin(server: Server, name: str, **options: Any) -> Screen:
+    def begin(server: Server, name: str, tab: str = "", **options: Any) -> Screen:
         contexts.append(browser.new_context(locale="en-US", **options))
+        if tab:  # it is the tab of this name, loaded anew
+            contexts[-1].add_init_script(f"sessionStorage.setItem('prefrl.tab', '{tab}')")
         contexts[-1].add_init_script(SPY)  # for what a page opens, too
         page = contexts[-1].new_page()
         screen = Screen(page)

@@ -19,6 +19,7 @@ from tests.app.screen import Screen, Server, free_port
 
 pytestmark = pytest.mark.xdist_group("browser")
 SERVE = "import sys; from labeling_app.serve import serve; serve(sys.argv[1], '', port=int(sys.argv[2]))"
+TAB = "0123456789abcdef"  # that holds the pair
 PAIR = ".labeler .stage[aria-busy=false]"
 PAGES = {  # who looks, the page's name, and what is there once it has come
     "name form": ("", "Compare clips", ".stForm input"),
@@ -46,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[Ser
         propose(db, run.id, [(one, two)], env_steps=1200)
         for id_ in claim_clips(db, run.id, 10):
             store_clip(db, id_, coded_clip(1), {})
-        assert lease(db, run.id, "busy", clips=True)
+        assert lease(db, run.id, "busy", clips=True, lease_ms=3_600_000, tab=TAB)
         with db.write() as connection:  # those of `made` are no videos
             connection.execute(sa.update(clip).where(clip.c.video.is_not(None)).values(video=coded_clip(2)))
     server = Server(url, free_port(), folder / "log", (sys.executable, "-c", SERVE))
@@ -74,7 +75,7 @@ def look(page: Any, width: int, scheme: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_grave(name: str, site: Server, open_page: Callable[..., Screen]) -> None:
     who, title, there = PAGES[name]
-    page = open_page(site, who).page
+    page = open_page(site, who, tab=TAB).page
     page.get_by_role("link", name=title).click()
     page.wait_for_selector(there)
     faults = []
@@ -89,7 +90,7 @@ def test_nothing_grave(name: str, site: Server, open_page: Callable[..., Screen]
 
 
 def test_a_fault_inside_the_component_would_be_found(site: Server, open_page: Callable[..., Screen]) -> None:
-    page = open_page(site, "busy").page
+    page = open_page(site, "busy", tab=TAB).page
     page.wait_for_selector(PAIR)
     page.evaluate("spy.root().querySelector('[data-do=left]').style.color = '#bbb'")
     page.evaluate("spy.root().querySelector('[data-do=help]').replaceChildren()")

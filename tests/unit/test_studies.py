@@ -22,6 +22,7 @@ STUDIES = {
     ablations: 7 * 2 + 2,
     teachers: 12 * 2 + 2,
     offline_vs_online: 2 * 2,
+    label_efficiency: 5 * 2 + 2,
 }
 LABELS = {synthetic_oracle: [350, 700, 1400], offline_vs_online: [770]}
 
