@@ -119,7 +119,7 @@ def _run(args: argparse.Namespace) -> int:
     from prefrl.run.create import check_folder, check_start, make_folder, new_run, prepare
     from prefrl.run.frozen import prepare_frozen
     from prefrl.store.engine import Database
-    from prefrl.store.runs import check_name, free_name
+    from prefrl.store.runs import check_free, check_name, free_name
 
     if args.name is not None:
         check_name(args.name)
@@ -135,6 +135,7 @@ def _run(args: argparse.Namespace) -> int:
     db = Database.create(args.db)
     try:
         name = args.name or free_name(db, f"{config.env.id.replace('/', '-').replace(':', '-')}-{config.seed}")
+        check_free(db, name)
         if not args.create_only:
             make_folder(args.folder / name)
         run = new_run(db, name, config, versions, reward)
