@@ -177,9 +177,19 @@ def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     assert "choose another --out" in done.stderr
 
 
+SLEEPER = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # who runs the tests may ignore it
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
 def test_a_cell_that_was_being_prepared_when_somebody_stopped_the_study_is_stopped_too(tmp_path: Path) -> None:
     study = sweep.Sweep([], tmp_path, 1)
     study.stop = True
-    with subprocess.Popen(["sleep", "60"]) as child:
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
         study._started(child)
         assert child.wait(10) == -signal.SIGINT
