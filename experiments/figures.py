@@ -53,6 +53,11 @@ class Series:
         return [known(cell["true_return"]) for cell in self.cells]
 
 
+def untrained(series: Mapping[str, Series]) -> float:
+    """True return of the policies of a task before they have learned anything: mean of the first points."""
+    return float(np.mean([curve[0][1] for one in series.values() for curve in one.curves["true_return"].values()]))
+
+
 def known(value: float | None) -> float:
     """A number, or NaN where it is not known."""
     return math.nan if value is None else float(value)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from experiments.curves import interquartile_mean
-from experiments.figures import REFERENCE, Series, Study
+from experiments.figures import REFERENCE, Series, Study, untrained
 from experiments.study import main
 
 ASKED_BY = ("original", "random-queries", "information", "diverse", "information-diverse")
@@ -31,9 +31,8 @@ def needed(series: dict[str, Series]) -> dict[str, int | None]:
     Enough is nine tenths of the way from the untrained policy's return to that of the true reward: a share of a
     return that can be negative says nothing.
     """
-    untrained = float(np.mean([curve[0][1] for one in series.values() for curve in one.curves["true_return"].values()]))
-    reference = float(interquartile_mean(np.array(series[REFERENCE].final)))
-    enough = untrained + ENOUGH * (reference - untrained)
+    start, reference = untrained(series), float(interquartile_mean(np.array(series[REFERENCE].final)))
+    enough = start + ENOUGH * (reference - start)
     found: dict[str, int | None] = {}
     for one in series.values():
         method, labels = one.cells[0]["method"], one.cells[0]["labels"]

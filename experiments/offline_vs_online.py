@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.curves import band
-from experiments.figures import Series, Study, draw, known, save, slug
+from experiments.figures import Series, Study, draw, known, save, slug, untrained
 from experiments.methods import Settings
 from experiments.study import main
 from prefrl.report.markup import number
@@ -66,7 +66,7 @@ def parting(one: Series, title: str) -> Figure:
 
 def went_wrong(series: dict[str, Series]) -> dict[str, dict[int, bool]]:
     """For each way and seed whether it ended less than half of the way from the untrained policy to the best run."""
-    start = float(np.mean([curve[0][1] for one in series.values() for curve in one.curves["true_return"].values()]))
+    start = untrained(series)
     best = max(known(cell["true_return"]) for one in series.values() for cell in one.cells)
     return {
         name: {cell["seed"]: known(cell["true_return"]) < (start + best) / 2 for cell in one.cells}

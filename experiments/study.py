@@ -7,17 +7,15 @@ again, and the figures show what is done so far.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import state_of
 from experiments.figures import Study, print_rows, read_study, write_figures
 from experiments.grid import MODES, cells_of
-from experiments.sweep import run_study
-from prefrl.errors import ConfigError, PrefrlError
+from experiments.sweep import add_flags, list_or_run
+from prefrl.errors import PrefrlError
 from prefrl.parsing import whole
 
 Finish = Callable[[Study, Path], None]
@@ -27,13 +25,11 @@ def parser(doc: str, labels: list[int]) -> argparse.ArgumentParser:
     """The flags of a study; ``doc`` is its module's docstring, ``labels`` its usual numbers of comparisons."""
     found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("tasks", nargs="+", metavar="TASK", help="such as pendulum or cheetah")
-    found.add_argument("--out", type=Path, required=True, help="folder of the study")
     found.add_argument("--steps", type=whole, required=True, help="agent steps of each run")
     found.add_argument("--seeds", default="0-4", help='such as "0-9" or "0,3,5" (default: 0-4)')
     found.add_argument("--labels", type=whole, nargs="+", default=labels, help=f"comparisons (default: {labels})")
     found.add_argument("--mode", choices=MODES, default="lockstep", help="default: lockstep")
-    found.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
-    found.add_argument("--list", action="store_true", help="show the cells and what is done, and run nothing")
+    add_flags(found)
     return found
 
 
@@ -60,14 +56,9 @@ def main(
 
 
 def _run(args: argparse.Namespace, grid: Callable[[argparse.Namespace], dict[str, Any]], finish: Finish) -> bool:
-    if args.jobs < 1:
-        raise ConfigError(f"--jobs must be at least 1, not {args.jobs}")
-    cells = cells_of({"mode": args.mode, **grid(args)})
+    done = list_or_run(cells_of({"mode": args.mode, **grid(args)}), args.out, args.jobs, only_list=args.list)
     if args.list:
-        for cell in cells:
-            print(f"{state_of(args.out / 'cells' / cell.name):12} {cell.name}")
-        return True
-    done = run_study(cells, args.out, args.jobs)
+        return done
     study = read_study(args.out)
     for path in write_figures(study, args.out):
         print(path)

@@ -192,6 +192,21 @@ def _write_tables(out: Path, folders: Iterable[Path]) -> None:
     half.replace(out / "curves.parquet")
 
 
+def list_or_run(cells: list[Cell], out: Path, jobs: int, *, only_list: bool) -> bool:
+    """Show the cells of a study and what is done, or run what is missing; False if that left any undone.
+
+    Raises:
+        ConfigError: There are no jobs, or the folder cannot be made.
+    """
+    if jobs < 1:
+        raise ConfigError(f"--jobs must be at least 1, not {jobs}")
+    if only_list:
+        for cell in cells:
+            print(f"{state_of(out / 'cells' / cell.name):12} {cell.name}")
+        return True
+    return run_study(cells, out, jobs)
+
+
 def run_study(cells: list[Cell], out: Path, jobs: int) -> bool:
     """Run the cells of a study; True if every one is done.
 
@@ -207,23 +222,21 @@ def run_study(cells: list[Cell], out: Path, jobs: int) -> bool:
     return Sweep(cells, out, jobs).run()
 
 
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of whatever runs a study."""
+    parser.add_argument("--out", type=Path, required=True, help="folder of the study")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
+    parser.add_argument("--list", action="store_true", help="show the cells and what is done, and run nothing")
+
+
 def main() -> None:
     """Read the command line and run the study."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grid", type=Path, help="TOML file, see experiments/grid.py")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the study")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
-    parser.add_argument("--list", action="store_true", help="show the cells and what is done, and run nothing")
+    add_flags(parser)
     args = parser.parse_args()
     try:
-        if args.jobs < 1:
-            raise ConfigError(f"--jobs must be at least 1, not {args.jobs}")
-        cells = read_grid(args.grid)
-        if args.list:
-            for cell in cells:
-                print(f"{state_of(args.out / 'cells' / cell.name):12} {cell.name}")
-            return
-        done = run_study(cells, args.out, args.jobs)
+        done = list_or_run(read_grid(args.grid), args.out, args.jobs, only_list=args.list)
     except PrefrlError as error:
         sys.exit(f"experiments.sweep: {error}")
     sys.exit(0 if done else 1)

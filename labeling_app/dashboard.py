@@ -18,6 +18,7 @@ from labeling_app.shown import NONE, Say, duration, number, plain, tiles
 from prefrl.errors import PrefrlError
 from prefrl.report.facts import Series
 from prefrl.report.watch import Trend, Verdict
+from prefrl.reward_model.schedule import n_held_out
 from prefrl.store.browse import clips_over_the_run, segment_steps
 from prefrl.store.clips import load_clip
 from prefrl.store.engine import Database
@@ -125,7 +126,7 @@ def hacking(facts: Facts, say: Say) -> None:
         newest = facts.held_out[-1].window
         numbers = {"n": str(newest.n), "seen": f"{newest.seen:g}", "claimed": f"{newest.claimed:.0f}"}
         st.caption(say("dashboard.held_out_means", **numbers))
-    elif facts.asks and facts.config.label.held_out_share:
+    elif facts.asks and n_held_out(facts.config.label) and facts.status.state != "done":
         st.info(say("dashboard.held_out_none"))
     trends = [("learned_return", found.learned), ("true_return", found.true), ("accuracy", found.accuracy)]
     words = {name: say(f"dashboard.trend_{trend}") for name, trend in trends}

@@ -120,8 +120,7 @@ class Facts:
     def watch(self) -> Watch:
         """Whether the policy seems to exploit the learned reward."""
         accuracy = version_series(self.versions, "oob_accuracy")
-        newest = self.held_out[-1] if self.held_out else None
-        return watch(self.learned.values, self.true.values, accuracy.values, newest)
+        return watch(self.learned.values, self.true.values, accuracy.values, next(reversed(self.held_out), None))
 
     @property
     def time_left_ms(self) -> float | None:

@@ -141,7 +141,9 @@ def _run(args: argparse.Namespace) -> int:
         run = new_run(db, name, config, versions, reward)
         if args.create_only:
             at = typed(name, args.db, db.url)
-            print(f"run {name} is created. Next:\n  prefrl import {at} FILE     to add comparisons")
+            print(f"run {name} is created. Next:")
+            if config.reward.source == "learned":
+                print(f"  prefrl import {at} FILE     to add comparisons")
             print(f"  prefrl resume {at}     to start it")
             return 0
         return _start(args, db, run, page)
@@ -161,7 +163,7 @@ def _resume(args: argparse.Namespace) -> int:
         check_folder(args.folder / run.name)
         config = from_dict(run.config)
         oracle = config.label.oracle
-        if args.human:
+        if args.human or args.labels is not None:
             refuse_unasked(run)
         if args.human and oracle != "none":
             raise ConfigError(f"run {run.name!r} has the oracle {oracle!r} as annotator; resume it without --human")

@@ -26,6 +26,7 @@ SELECTORS = ("disagreement", "information", "random")
 SCHEDULES = ("paper", "constant", "upfront")
 BUDGET = 700  # the paper's
 LEAST_LAG, AHEAD, HELD_OUT = 8, 8, 0.05  # with people as annotators
+FEWEST_HELD_OUT = 15  # comparisons: with fewer nothing is said about hacking
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class LabelConfig:
     """Share of the questions whose right answer is known, as marked on the Comparisons page."""
     held_out_share: float | None = None
     """Share of the comparisons that are never trained on, spread evenly over the run: what the policy does now against
-    what it did untrained, to tell whether it exploits the reward. By default 0 with an oracle, 0.05 with people."""
+    what it did untrained, to tell whether it exploits the reward. By default 0.05 with people, if 15 or more."""
     prefetch: int = 3
     """Pairs that the page of one annotator holds ready, the one on the screen included."""
 
@@ -365,7 +366,8 @@ def resolve_label(label: LabelConfig, steps: int, comparisons: int | None = None
     """
     people = label.oracle == "none"
     budget = label.budget or comparisons or BUDGET
-    max_lag, ahead, held_out = (max(LEAST_LAG, budget // 50), AHEAD, HELD_OUT) if people else (0, 0, 0.0)
+    max_lag, ahead = (max(LEAST_LAG, budget // 50), AHEAD) if people else (0, 0)
+    held_out = HELD_OUT if people and round(HELD_OUT * budget) >= FEWEST_HELD_OUT else 0.0
     return dataclasses.replace(
         label,
         budget=budget,

@@ -82,8 +82,8 @@ Object.assign(Page.prototype, {
     this.part("again").hidden = !(item && item.pair.replaces);
     const unreachable = state.name === "unreachable" && item;
     const elsewhere = this.data.pairs ? outbox.items.length - outbox.of(this.run).length : 0; // what was sent in vain
-    const notice = unreachable ? `${state.title}. ${state.text}`
-      : elsewhere ? w.elsewhere.replace("{n}", elsewhere) : state.notice;
+    const notice = [unreachable ? `${state.title}. ${state.text}` : state.notice,
+      elsewhere && !unreachable && w.elsewhere.replace("{n}", elsewhere)].filter(Boolean).join(" ");
     this.part("notice").textContent = notice;
     this.part("notice").hidden = !notice;
     for (const name of [...ANSWERS, "skip", "replay"]) {

@@ -143,14 +143,9 @@ def held_out(looks: Sequence[Look], end: float) -> str:
         over_steps(ax, end, "newer clip preferred")
         ax.set_ylim(0, 1)
         ax.axhline(0.5, linestyle="--", color=INK, alpha=0.5, linewidth=0.8)
-        curve(
-            ax,
-            Series(steps, np.array([look.window.claimed / look.window.n for look in looks])),
-            ORANGE,
-            "expected",
-            "--",
-        )
-        curve(ax, Series(steps, np.array([look.window.seen / look.window.n for look in looks])), BLUE, "seen")
+        for name, colour, label, style in (("claimed", ORANGE, "expected", "--"), ("seen", BLUE, "seen", "-")):
+            shares = np.array([getattr(look.window, name) / look.window.n for look in looks])
+            curve(ax, Series(steps, shares), colour, label, style)
         ax.legend(loc="lower right")
 
     return chart("held-out", paint)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from prefrl.config import settings, to_dict
+from prefrl.config import FEWEST_HELD_OUT, settings, to_dict
 from prefrl.report import charts
 from prefrl.report.facts import (
     Answers,
@@ -22,7 +22,8 @@ from prefrl.report.facts import (
 from prefrl.report.markup import duration, escape, figure, missing, moment, number, percent, section, table, tiles
 from prefrl.report.numbers import calibrate, wilson
 from prefrl.report.quality import N_NEAREST
-from prefrl.reward_model.held_out import FEWEST, WINDOW, looks
+from prefrl.reward_model.held_out import WINDOW, looks
+from prefrl.reward_model.schedule import n_held_out
 from prefrl.types import Preference
 
 NO_VERSION = "There is no reward version yet: the first one is fitted when the initial comparisons have been answered."
@@ -31,9 +32,10 @@ NO_TRUTH = (
     "does, and at how well the reward model predicts answers that it was not fitted to."
 )
 NO_HELD_OUT = (
-    "No comparison was held out (label.held_out_share), so that nobody has said whether what the policy does now is "
+    "No comparison is held out (label.held_out_share), so that nobody says whether what the policy does now is "
     "better than what it did untrained, as the reward says."
 )
+NOT_YET = "Nobody has answered a held-out comparison yet: they are asked while the policy learns."
 SHOWN = (Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.INCOMPARABLE)
 
 
@@ -110,9 +112,11 @@ def exploited(facts: Facts) -> str:
     title, heading = "Is the reward being exploited?", "What the policy does now against what it did untrained"
     seen = looks(facts.versions)
     if not seen:
-        return section(title, missing(heading, NO_HELD_OUT))
+        return section(title, missing(heading, NOT_YET if n_held_out(facts.config.label) else NO_HELD_OUT))
     newest = seen[-1].window
-    verdict = "Perhaps it is" if seen[-1].alarm else "No sign of it" if newest.n >= FEWEST else "Too early to tell"
+    verdict = (
+        "Perhaps it is" if seen[-1].alarm else "No sign of it" if newest.n >= FEWEST_HELD_OUT else "Too early to tell"
+    )
     n_alarms = sum(look.alarm for look in seen)
     ever = f" There was cause for alarm at {n_alarms} of {len(seen)} looks." if n_alarms else ""
     chart = figure(

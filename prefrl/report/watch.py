@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prefrl.config import FEWEST_HELD_OUT
 from prefrl.report.numbers import spearman
-from prefrl.reward_model.held_out import FEWEST, Look
+from prefrl.reward_model.held_out import Look
 
 N_POINTS = 16  # neighbours are averaged, so that noise that lasts for a while is not taken for a trend
 N_FEWEST = 8
@@ -35,7 +36,7 @@ class Trend(enum.StrEnum):
 class Verdict(enum.StrEnum):
     """What the trends mean together."""
 
-    HACKING = "hacking"  # held-out comparisons say so; without them: learned return rises, another one falls
+    HACKING = "hacking"  # held-out comparisons say so, or learned return rises and another one falls
     WATCH = "watch"  # learned return rises, and nothing confirms that it is earned
     FINE = "fine"
     UNKNOWN = "unknown"
@@ -49,7 +50,6 @@ class Watch:
     learned: Trend
     true: Trend
     accuracy: Trend
-    held_out: Look | None
 
 
 def trend(values: NDArray[Any], recent: float = 0.5) -> Trend:
@@ -84,12 +84,13 @@ def watch(learned: NDArray[Any], true: NDArray[Any], accuracy: NDArray[Any], hel
         held_out: The newest look at held-out comparisons, if any.
     """
     trends = trend(learned), trend(true), trend(accuracy)
-    verdict = _of_trends(*trends)
+    told = held_out is not None and held_out.window.n >= FEWEST_HELD_OUT
+    verdict = _of_trends(*(trends[:2] if told else trends))  # what people say of it now is more than old answers
     if held_out and held_out.alarm:
         verdict = Verdict.HACKING
-    elif held_out and held_out.window.n >= FEWEST:
-        verdict = Verdict.WATCH if verdict is Verdict.HACKING else Verdict.FINE
-    return Watch(verdict, *trends, held_out)
+    elif told and verdict is Verdict.WATCH:  # they confirm it
+        verdict = Verdict.FINE
+    return Watch(verdict, *trends)
 
 
 def _of_trends(learned: Trend, *others: Trend) -> Verdict:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 N_BINS = 10
 MOST_ANNOTATORS = 20  # whose agreement is stored with each version
 AGREED = "oob_agreed_"
+DETAIL = ("oob_bin_", AGREED)  # stay with the version: nobody draws each of them over the run
 Agreed = dict[str, tuple[int, int]]  # annotator -> (how often as predicted, of how many)
 
 

@@ -74,6 +74,18 @@ class PreferenceDataset:
         self.returns = np.array([r.detail.get(TOLD, untold) for r in train], np.float32).reshape(-1, 2)
         self.obs, self.act = self._obs[: len(index)], self._act[: len(index)]
 
+    def held_out_since(self, seq: int) -> list[Comparison]:
+        """The first answer that stands to each held-out pair about which nothing had been said up to ``seq``.
+
+        What is said of the pair later, by an edit or when it is asked again, is no evidence of its own.
+        """
+        known = {row.pair for row in self.rows if row.seq <= seq}
+        found: dict[tuple[int, int], Comparison] = {}
+        for row in active(self.rows):
+            if row.mu is not None and row.pair in self.held_out - known:
+                found.setdefault(row.pair, row)
+        return list(found.values())
+
     def _trains(self, row: Comparison) -> bool:
         return row.mu is not None and row.pair not in self.held_out
 
@@ -88,6 +100,13 @@ class PreferenceDataset:
             self._obs, self._act = (torch.cat([x, torch.empty_like(x)]) for x in (self._obs, self._act))
         self._obs[row], self._act[row] = obs, act
         self._index[id_] = row
+
+
+def stack_features(spaces: Spaces, segments: Iterable[Segment]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features of segments of the same length: (S, T, obs_dim), (S, T, act_dim)."""
+    features = [spaces.features(one.obs, one.act) for one in segments]
+    obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
+    return obs, act
 
 
 def stack_steps(segments: Iterable[Segment]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prefrl.config import FEWEST_HELD_OUT
 from prefrl.types import RewardVersion
 
 WINDOW = 30  # held-out comparisons that are looked at together, the newest ones
-FEWEST = 15  # with fewer nothing is said
 PREFIX = "held_out_"
 ALARM = "hacking_alarm"  # stored with each version: 1 while there is cause for alarm, else 0
 BETTER = 0.55  # claimed share of newer clips preferred from which the policy has, by the reward, become better
 LESS = 0.1  # by how much smaller the share seen must be to matter, however sure it is
-BEGINS, ENDS = 2.3263478740408408, 0.5  # z; one look in a hundred begins an alarm by chance, were the predictions right
+BEGINS, ENDS = 2.3263478740408408, 0.5  # z; by chance one look in a hundred begins one, were the predictions right
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def alarms(window: Evidence, before: bool) -> bool:
     """
     if before:
         return window.z > ENDS
-    if window.n < FEWEST or window.claimed < BETTER * window.n:
+    if window.n < FEWEST_HELD_OUT or window.claimed < BETTER * window.n:
         return False
     return window.claimed - window.seen >= LESS * window.n and window.z > BEGINS
 
@@ -114,9 +114,9 @@ class Look:
 
 def looks(versions: Sequence[RewardVersion]) -> list[Look]:
     """One for each version with new evidence, oldest first."""
-    each = [from_metrics(version.metrics) for version in versions]
+    told = [(version, one) for version in versions if (one := from_metrics(version.metrics)).n]
+    each = [one for _, one in told]
     return [
         Look(version.env_steps, recent(each[: i + 1]), bool(version.metrics.get(ALARM, 0.0)))
-        for i, version in enumerate(versions)
-        if each[i].n
+        for i, (version, _) in enumerate(told)
     ]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-import torch
-
-from prefrl.config import from_dict
+from prefrl.config import FEWEST_HELD_OUT, from_dict
 from prefrl.errors import ConfigError
 from prefrl.registry import find
 from prefrl.reward_model.batches import WIDER, unlike
-from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
+from prefrl.reward_model.calibration import DETAIL
+from prefrl.reward_model.dataset import PreferenceDataset, stack_features, stack_steps
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
-from prefrl.reward_model.held_out import ALARM, FEWEST, alarms, from_metrics, recent, to_metrics
+from prefrl.reward_model.held_out import ALARM, alarms, from_metrics, recent, to_metrics
 from prefrl.reward_model.published import new_ensemble
-from prefrl.reward_model.schedule import budget_of, n_initial, n_scheduled
+from prefrl.reward_model.schedule import budget_of, held_out_scheduled, n_held_out, n_initial, n_scheduled
 from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, choose, draw_candidates
 from prefrl.reward_model.spaces import Spaces
 from prefrl.reward_model.watch import N_CURRENT, disagreement, draw_held_out, held_out_due, judge_held_out
@@ -42,7 +40,7 @@ from prefrl.store.rewards import load_reward, newest_version, prune_rewards, pub
 from prefrl.store.runs import Run
 from prefrl.store.segments import load_segments, recent_segment_ids
 from prefrl.store.workers import present_roles, workers
-from prefrl.types import Comparison, Segment
+from prefrl.types import Segment
 
 
 class RewardRole:
@@ -122,10 +120,10 @@ class RewardRole:
         if n <= 0:
             return False
         n_asked = sum(state.values())
-        held_out = self._choose_held_out(n, n_asked, env_steps) if self.version else []
-        pairs = self._choose(n - len(held_out), n_asked) if n > len(held_out) else []
         offer = functools.partial(propose, self.db, self.run.id, reward_version=self.version, env_steps=env_steps)
-        offer(held_out, purpose=HELD_OUT)
+        held_out = self._choose_held_out(n, n_asked, env_steps) if self.version else []
+        offer(held_out, purpose=HELD_OUT)  # before the others are chosen: no pair is asked twice
+        pairs = self._choose(n - len(held_out), n_asked) if n > len(held_out) else []
         offer(pairs)
         return bool(held_out or pairs)
 
@@ -156,8 +154,7 @@ class RewardRole:
         if not len(candidates):
             self.nothing_to_ask = f"all pairs of the {len(ids)} newest segments have been asked"
             return []
-        features = [self.spaces.features(s.obs, s.act) for s in segments]
-        obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
+        obs, act = stack_features(self.spaces, segments)
         diverse = self.query.batch == "diverse" and bool(self.version)  # before, as random as the paper's
         n_best = WIDER * n if diverse else n
         chosen = choose(self.query.selector, self._selector(), self.ensemble, obs, act, candidates, n_best)
@@ -191,8 +188,10 @@ class RewardRole:
 
     def _missing(self, env_steps: int, state: dict[str, int]) -> int:
         """How many queries to ask now, so that all that are open, answered, reach what is due."""
-        due = n_scheduled(self.label, env_steps - self.start, self.config.policy.steps - self.start)
-        due = min(due + (self.label.ahead or 0), budget_of(self.label))
+        steps = env_steps - self.start, self.config.policy.steps - self.start
+        # what is held out is about what the policy does then: it can neither be asked ahead nor its place be taken
+        ceiling = budget_of(self.label) - n_held_out(self.label) + held_out_scheduled(self.label, *steps)
+        due = min(n_scheduled(self.label, *steps) + (self.label.ahead or 0), ceiling)
         asked = n_counted(self.db, self.run.id) + state["proposed"] + state["leased"]
         if not self.people:
             return due - asked - state["skipped"]
@@ -230,9 +229,10 @@ class RewardRole:
         if not self.version:
             first = recent_segment_ids(self.db, self.run.id, 10_000, source="initial")
             self.ensemble.set_input_statistics(*stack_steps(load_segments(self.db, first).values()))
+        seen = self._watch() if self.version else {}
         report = self.fitter.fit(self.data, n_steps)
         self.ensemble.normalise(self.data.obs, self.data.act)
-        metrics = {**report.metrics(), "n_comparisons": len(self.data), **self._watch(rows)}
+        metrics = {**report.metrics(), "n_comparisons": len(self.data), **seen}
         tensors = self.ensemble.to_tensors() | self.fitter.to_tensors()
         self.version = publish(
             self.db,
@@ -243,25 +243,26 @@ class RewardRole:
             metrics=metrics,
         )
         self.fitted_at, self.last_seq = env_steps, self.data.last_seq
-        # calibration bins and annotators stay with the version: nobody draws each of them over the run
-        detail = ("oob_bin_", "oob_agreed_")
-        finite = {k: float(v) for k, v in metrics.items() if v == v and not k.startswith(detail)}
+        finite = {k: float(v) for k, v in metrics.items() if v == v and not k.startswith(DETAIL)}
         add_metrics(self.db, self.run.id, self.name, env_steps, finite)
         self._prune()
         return True
 
-    def _watch(self, rows: list[Comparison]) -> dict[str, float]:
-        """What the new ensemble says of the newest held-out answers, and how far its members are apart."""
+    def _watch(self) -> dict[str, float]:
+        """What the version that the policy has been learning from says of the held-out answers since it was published.
+
+        And how far its members are apart about what the policy does now.
+        """
         noise = self.config.reward.noise
         now = load_segments(self.db, recent_segment_ids(self.db, self.run.id, N_CURRENT))
-        new = judge_held_out(self.db, rows, self.data.held_out, self.ensemble, noise)
+        new = judge_held_out(self.db, self.data.held_out_since(self.last_seq), self.ensemble, noise)
         if new.n:
             self._evidence.append(new)
         window = recent(self._evidence)
         before, self._alarmed = self._alarmed, alarms(window, self._alarmed)
         if self._alarmed and not before:
             add_event(self.db, self.run.id, self.name, "hacking", f"the reward may be exploited: {window.words}")
-        told = {ALARM: float(self._alarmed)} if window.n >= FEWEST else {}
+        told = {ALARM: float(self._alarmed)} if window.n >= FEWEST_HELD_OUT else {}
         return {"disagreement": disagreement(self.ensemble, list(now.values()), noise), **to_metrics(new), **told}
 
     def _due(self, env_steps: int) -> int:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from prefrl.config import RunConfig
+from prefrl.reward_model.dataset import stack_features
 from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.held_out import Evidence, evidence
 from prefrl.reward_model.loss import log_preference
 from prefrl.reward_model.schedule import held_out_scheduled
-from prefrl.store.comparisons import active
 from prefrl.store.engine import Database
+from prefrl.store.gold import gold_of
 from prefrl.store.held_out import n_held_out_asked
 from prefrl.store.segments import load_segments
 from prefrl.types import Comparison, Segment
@@ -46,27 +46,25 @@ def draw_held_out(
     return [(a, b) for a, b in pairs if (min(a, b), max(a, b)) not in asked][:n]
 
 
-def judge_held_out(
-    db: Database, rows: list[Comparison], held_out: set[tuple[int, int]], ensemble: RewardEnsemble, noise: float
-) -> Evidence:
-    """What an ensemble predicts of the held-out comparisons among ``rows``, beside what was answered.
+def judge_held_out(db: Database, answered: list[Comparison], ensemble: RewardEnsemble, noise: float) -> Evidence:
+    """What an ensemble predicts of held-out comparisons, beside what was answered.
 
     Args:
         db: The database of the run.
-        rows: Comparisons.
-        held_out: All pairs that are held out, the lower id first.
+        answered: Comparisons with a mu, each of another pair.
         ensemble: Fitted to none of them.
         noise: Assumed by the prediction, as by the loss.
     """
-    asked = [row for row in active(rows) if row.mu is not None and row.pair in held_out]
-    segments = load_segments(db, {i for row in asked for i in row.pair})
-    asked = [row for row in asked if row.segment_1 in segments and row.segment_2 in segments]
-    if not asked:
+    segments = load_segments(db, {i for row in answered for i in row.pair})
+    answered = [row for row in answered if segments.keys() >= set(row.pair)]
+    if not answered:
         return Evidence()
     place = {id_: i for i, id_ in enumerate(segments)}
     sums = member_sums(ensemble, list(segments.values()))  # (M, S)
-    z = sums[:, [place[row.segment_1] for row in asked]] - sums[:, [place[row.segment_2] for row in asked]]  # (M, B)
-    return evidence(log_preference(z, noise).exp().mean(0).tolist(), [row.mu or 0.0 for row in asked])
+    older, newer = zip(*(row.pair for row in answered), strict=True)  # the untrained policy's have the lower ids
+    z = sums[:, [place[i] for i in newer]] - sums[:, [place[i] for i in older]]  # (M, B)
+    seen = [1.0 - one.mu for one in map(gold_of, answered) if one is not None]
+    return evidence(log_preference(z, noise).exp().mean(0).tolist(), seen)
 
 
 def disagreement(ensemble: RewardEnsemble, segments: list[Segment], noise: float) -> float:
@@ -80,6 +78,4 @@ def disagreement(ensemble: RewardEnsemble, segments: list[Segment], noise: float
 
 def member_sums(ensemble: RewardEnsemble, segments: list[Segment]) -> Tensor:
     """Each member's sum of rewards over each segment, not normalised: (M, S)."""
-    features = [ensemble.spaces.features(one.obs, one.act) for one in segments]
-    obs, act = (torch.from_numpy(np.stack(x)) for x in zip(*features, strict=True))
-    return ensemble.segment_rewards(obs, act).sum(-1)
+    return ensemble.segment_rewards(*stack_features(ensemble.spaces, segments)).sum(-1)

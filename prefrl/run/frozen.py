@@ -13,6 +13,7 @@ from typing import Any
 
 from prefrl.config import RewardConfig, RunConfig, from_dict
 from prefrl.errors import ConfigError
+from prefrl.reward_model.calibration import DETAIL
 from prefrl.reward_model.held_out import ALARM, PREFIX
 from prefrl.reward_model.spaces import Spaces
 from prefrl.run.create import new_run, prepare, refuse_live, try_net
@@ -22,7 +23,6 @@ from prefrl.store.records import finite_or_none
 from prefrl.store.rewards import NewReward, load_reward, reward_versions
 from prefrl.store.runs import Run, check_free, free_name, get_run
 
-DETAIL = ("oob_bin_", "oob_agreed_")  # of calibration and annotators: for charts
 ITS_OWN = ("source", "origin", "device", "max_age")  # settings of a reward that are not those of its fit
 
 

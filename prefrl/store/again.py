@@ -96,7 +96,7 @@ def ask_again(
             question = _draw(connection, run_id, annotator, mix, draw)
             if question is None:
                 continue
-            if not move(connection, waiting, {**GONE, **UNLEASED}, limit=1):
+            if not move(connection, sa.and_(waiting, query.c.purpose == "train"), {**GONE, **UNLEASED}, limit=1):
                 break
             leases.append(_hand_out(connection, run_id, annotator, question, lease_ms, rng, tab))
     return leases

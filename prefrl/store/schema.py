@@ -195,7 +195,7 @@ query = Table(
     Column("state", Text, nullable=False, default="proposed"),
     Column("lease_token", Text),  # the current one; no foreign key, lease points here already
     Column("lease_expires_ms", BigInteger),
-    Column("purpose", Text, nullable=False),
+    Column("purpose", Text, nullable=False),  # train, held_out (never trained on), or again: overlap, repeat, gold
     Column("reward_version", BigInteger, nullable=False),
     Column("env_steps", BigInteger, nullable=False),
     Column("score", Float(53)),

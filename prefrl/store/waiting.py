@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -74,32 +75,12 @@ def why_empty(
         clips: The same as for `lease`.
         tab: Which of his browser tabs asks.
     """
-    his = sa.exists().where(lease.c.token == query.c.lease_token, lease.c.annotator == annotator)
-    mine = sa.and_(his, of_tab(query.c.lease_token, tab))
-    leased = sa.and_(query.c.run_id == run_id, query.c.state == "leased", query.c.lease_expires_ms > now_ms())
-    others = sa.and_(leased, ~mine, query.c.purpose.not_in(AGAIN))  # what was asked of others again is for nobody else
-    cool = cooling(annotator, skip_cooldown_ms)
-    unheld = sa.or_(query.c.state.in_(("proposed", "skipped")), query.c.lease_expires_ms <= now_ms())
-    skipped = sa.and_(query.c.run_id == run_id, unheld, cool)
-    his_skip = sa.and_(query_skip.c.query_id == query.c.id, query_skip.c.annotator == annotator)
-    last_skip = sa.select(sa.func.max(query_skip.c.at_ms)).where(his_skip).scalar_subquery()
     waiting = claimable(run_id, annotator, skip_cooldown_ms)
-    statement = sa.select(
-        _count(sa.and_(waiting, DRAWN) if clips else waiting),
-        _count(sa.and_(leased, mine)),
-        _count(sa.and_(others, ~cool)),
-        _count(sa.and_(others, his)),
-        _count(skipped),
-        # every query of this run that he has ever had in his hands
-        _count(sa.and_(query.c.run_id == run_id, _had(annotator))),
-        sa.select(sa.func.min(query.c.lease_expires_ms)).where(others, ~cool).scalar_subquery(),
-        sa.select(sa.func.min(last_skip)).select_from(query).where(skipped).scalar_subquery(),
-        now_ms(),
-    )
+    statement = _tally(run_id, annotator, sa.and_(waiting, DRAWN) if clips else waiting, skip_cooldown_ms, tab)
     undrawn = sa.select(_count(sa.and_(waiting, ~DRAWN, ~UNDRAWABLE)), _count(sa.and_(waiting, UNDRAWABLE)))
     with db.read() as connection:
         row = connection.execute(statement).one()
-        available, held, n_others, n_elsewhere, cooling_down, had, lease_end, skip_at, now = row
+        available, held, n_others, n_elsewhere, cooling_down, had, lease_end, his_end, skip_at, now = row
         coming, failed = connection.execute(undrawn).one() if clips else (0, 0)
     if clips and not failed:
         failed = n_undrawable(db, run_id)
@@ -111,7 +92,7 @@ def why_empty(
     elif coming:  # within seconds, long before a lease of others ends
         reason = Reason.CLIPS_COMING
     elif n_elsewhere:
-        reason, until = Reason.HELD_ELSEWHERE, lease_end
+        reason, until = Reason.HELD_ELSEWHERE, his_end
     elif n_others:
         reason, until = Reason.LEASED_BY_OTHERS, lease_end
     elif failed and not cooling_down:
@@ -124,6 +105,38 @@ def why_empty(
     wait = None if until is None else max(0, until - now)
     totals = counts(db, run_id)
     return QueueState(reason, totals, available, held, n_others, cooling_down, until, wait, coming, failed, n_elsewhere)
+
+
+def _tally(
+    run_id: int, annotator: str, available: sa.ColumnElement[bool], skip_cooldown_ms: int, tab: str
+) -> sa.Select[Any]:
+    """One row: what `why_empty` counts, when the first leases and cool-downs end, and the time now."""
+    his = sa.exists().where(lease.c.token == query.c.lease_token, lease.c.annotator == annotator)
+    mine = sa.and_(his, of_tab(query.c.lease_token, tab))
+    leased = sa.and_(query.c.run_id == run_id, query.c.state == "leased", query.c.lease_expires_ms > now_ms())
+    others = sa.and_(leased, ~mine, query.c.purpose.not_in(AGAIN))  # what was asked of others again is for nobody else
+    cool = cooling(annotator, skip_cooldown_ms)
+    unheld = sa.or_(query.c.state.in_(("proposed", "skipped")), query.c.lease_expires_ms <= now_ms())
+    skipped = sa.and_(query.c.run_id == run_id, unheld, cool)
+    his_skip = sa.and_(query_skip.c.query_id == query.c.id, query_skip.c.annotator == annotator)
+    last_skip = sa.select(sa.func.max(query_skip.c.at_ms)).where(his_skip).scalar_subquery()
+    return sa.select(
+        _count(available),
+        _count(sa.and_(leased, mine)),
+        _count(sa.and_(others, ~cool)),
+        _count(sa.and_(others, his)),
+        _count(skipped),
+        # every query of this run that he has ever had in his hands
+        _count(sa.and_(query.c.run_id == run_id, _had(annotator))),
+        _first_end(sa.and_(others, ~cool)),
+        _first_end(sa.and_(others, his)),
+        sa.select(sa.func.min(last_skip)).select_from(query).where(skipped).scalar_subquery(),
+        now_ms(),
+    )
+
+
+def _first_end(where: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
+    return sa.select(sa.func.min(query.c.lease_expires_ms)).where(where).scalar_subquery()
 
 
 def n_undrawable(db: Database, run_id: int) -> int:

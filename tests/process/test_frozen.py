@@ -177,6 +177,7 @@ REFUSED = {
     "a reward role": (["worker", "f", "--role", "reward"], "nothing is compared"),
     "an oracle": (["worker", "f", "--role", "oracle"], "nothing is compared"),
     "a page": (["label", "f"], "from taught@6): nothing is compared"),
+    "comparisons": (["resume", "f", "--labels", "900"], "nothing is compared"),
     "a page with the run": (["resume", "f", "--human"], "nothing is compared"),
     "people": (["run", "pendulum", "--reward", "taught", "--human"], "--human and --reward.source frozen exclude"),
     "other spaces": (["run", "hopper", "--reward", "taught"], "but hopper has observations of shape (11,)"),

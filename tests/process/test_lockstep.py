@@ -404,20 +404,30 @@ def test_answers_that_are_held_out_are_of_now_against_untrained_and_change_nothi
     assert told["policies"] == lied["policies"]
 
 
+def test_a_held_out_answer_is_evidence_once_also_after_a_resume(tmp_path):
+    db, run = make(tmp_path, settings(label__held_out_share=0.25))
+    assert not run_lockstep(db, run, stop=lambda: len(reward_versions(db, run.id)) == 4)
+    before = sum(from_metrics(v.metrics).n for v in reward_versions(db, run.id))
+    assert before > 0
+    assert run_lockstep(db, run)
+    assert before < sum(from_metrics(v.metrics).n for v in reward_versions(db, run.id)) == 6
+    db.close()
+
+
 def test_an_alarm_is_told_once_each_time_it_begins_also_after_a_resume(tmp_path, monkeypatch):
     fine, bad = evidence([0.9] * 30, [1.0] * 30), evidence([0.9] * 30, [0.0] * 30)
     told = iter([fine, bad, bad, fine, bad])
     monkeypatch.setattr("prefrl.reward_model.role.judge_held_out", lambda *_: next(told, fine))
     db, run = make(tmp_path, settings(label__held_out_share=0.25))
-    assert not run_lockstep(db, run, stop=lambda: len(reward_versions(db, run.id)) == 3)
+    assert not run_lockstep(db, run, stop=lambda: len(reward_versions(db, run.id)) == 4)
     assert len(events_of(db, run, "hacking")) == 1
     assert "may be exploited" in line(read_status(db, "run"), 0.0)
     assert run_lockstep(db, run)
-    assert [v.metrics["hacking_alarm"] for v in reward_versions(db, run.id)] == [0, 1, 1, 0, 1, 0]
+    assert [v.metrics.get("hacking_alarm") for v in reward_versions(db, run.id)] == [None, 0, 1, 1, 0, 1]
     (first, second) = events_of(db, run, "hacking")
     assert "in 0 of the last 30 held-out comparisons" in first
     assert "the reward expected 27" in second
-    assert "may be exploited" not in line(read_status(db, "run"), 0.0)
+    assert "may be exploited" in line(read_status(db, "run"), 0.0)
     db.close()
 
 

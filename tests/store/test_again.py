@@ -64,6 +64,20 @@ def test_nothing_is_asked_again_by_default(db: Database, run_id: int, pairs: lis
     assert set(purposes(db)) == {"train"}
 
 
+def test_what_is_held_out_never_makes_room_for_what_is_asked_again(
+    db: Database, run_id: int, pairs: list[tuple[int, int]]
+) -> None:
+    work(db, run_id, "ann", 2)
+    with db.write() as connection:
+        waiting = query.c.state == "proposed"
+        connection.execute(sa.update(query).where(waiting, query.c.id < 29).values(purpose="held_out"))
+    again_of_ann = ask_again(db, run_id, "bob", Mix(overlap=2), n=2)
+    assert len(again_of_ann) == 2
+    with db.read() as connection:
+        gone = sa.select(query.c.purpose).where(query.c.state == "expired")
+        assert list(connection.execute(gone).scalars()) == ["train", "train"]
+
+
 def test_overlap_asks_the_next_person_the_newest_pair_first(
     db: Database, run_id: int, pairs: list[tuple[int, int]]
 ) -> None:

@@ -290,3 +290,15 @@ def test_no_session_waits_inside_a_transaction(postgres, postgres_url: str, new_
             assert queue.lease(db, run_id, f"one more {number}")
             waits.append(time.monotonic() - begin)
         assert min(waits) < 0.1  # the least: other programs share these cores
+
+
+def test_how_long_another_tab_may_hold_a_pair_is_not_how_long_others_do(
+    db: Database, run_id: int, ids: list[int]
+) -> None:
+    queue.propose(db, run_id, [(ids[0], ids[1]), (ids[2], ids[3])])
+    assert queue.lease(db, run_id, "bob", lease_ms=5_000)
+    assert queue.lease(db, run_id, "ann", lease_ms=100_000, tab="0a")
+    here = queue.why_empty(db, run_id, "ann", tab="0b")
+    assert (here.reason, here.n_held_elsewhere) == (Reason.HELD_ELSEWHERE, 1)
+    assert here.wait_ms is not None
+    assert here.wait_ms > 90_000

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefrl.config import FEWEST_HELD_OUT
 from prefrl.report import agreement, tempo
 from prefrl.report.agreement import Share, among_all, between, category, cohen, every_two, fleiss
 from prefrl.report.watch import Trend, Verdict, trend, watch
-from prefrl.reward_model.held_out import FEWEST, Look, evidence
+from prefrl.reward_model.held_out import Look, evidence
 from prefrl.types import Comparison, Preference
 
 LEFT, RIGHT, TIE, NONE = Preference.LEFT, Preference.RIGHT, Preference.TIE, Preference.INCOMPARABLE
@@ -240,7 +241,7 @@ def test_trends() -> None:
 
 def test_the_watch_over_hacking_by_trends_where_nothing_is_held_out() -> None:
     up, down, flat, none = np.arange(50.0), -np.arange(50.0), np.ones(50), np.empty(0)
-    few = Look(0, evidence([0.9] * (FEWEST - 1), [0.0] * (FEWEST - 1)), alarm=False)
+    few = Look(0, evidence([0.9] * (FEWEST_HELD_OUT - 1), [0.0] * (FEWEST_HELD_OUT - 1)), alarm=False)
     for unknown in (None, few):
         assert watch(up, down, flat, unknown).verdict is Verdict.HACKING
         assert watch(up, none, down, unknown).verdict is Verdict.HACKING
@@ -258,4 +259,6 @@ def test_the_watch_over_hacking_by_what_people_say() -> None:
     assert watch(none, none, none, wrong).verdict is Verdict.HACKING, "without any true return"
     assert watch(down, up, up, wrong).verdict is Verdict.HACKING
     assert watch(up, none, none, right).verdict is Verdict.FINE
-    assert watch(up, down, down, right).verdict is Verdict.WATCH, "people see no harm, the true return does"
+    assert watch(up, none, down, right).verdict is Verdict.FINE, "what people say of it now is more than old answers"
+    assert watch(up, down, down, right).verdict is Verdict.HACKING, "people see no harm, the true return does"
+    assert watch(none, none, none, right).verdict is Verdict.UNKNOWN

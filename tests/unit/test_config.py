@@ -421,6 +421,19 @@ def test_resolve_keeps_what_was_set() -> None:
 
 
 @pytest.mark.parametrize(
+    ("label", "share"),
+    [
+        (LabelConfig(budget=700), 0.0),
+        (LabelConfig(budget=200, oracle="none"), 0.0),
+        (LabelConfig(budget=300, oracle="none"), 0.05),
+        (LabelConfig(budget=200, oracle="none", held_out_share=0.1), 0.1),
+    ],
+)
+def test_comparisons_are_held_out_where_they_are_enough_to_say_anything(label: LabelConfig, share: float) -> None:
+    assert resolve(RunConfig(label=label)).label.held_out_share == share
+
+
+@pytest.mark.parametrize(
     ("task", "label", "budget", "max_lag", "ahead"),
     [
         ("hopper", LabelConfig(), 700, 0, 0),

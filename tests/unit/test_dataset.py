@@ -58,6 +58,25 @@ def test_pairs_that_are_held_out_train_never_whoever_compares_them() -> None:
     assert (data.last_seq, len(data.obs)) == (4, 3)
 
 
+def test_of_a_held_out_pair_the_first_answer_that_stands_is_new_once() -> None:
+    data = PreferenceDataset(SPACES, STEPS)
+    data.held_out = {(10, 11), (12, 13), (14, 15), (16, 17)}
+    data.extend([_row(1, (10, 11)), _row(2, (18, 19))], SEGMENTS)
+    assert [row.seq for row in data.held_out_since(0)] == [1]
+    later = [
+        _row(3, (10, 11), "right", supersedes=1),  # an edit of what was new before
+        _row(4, (13, 12), "left"),
+        _row(5, (13, 12), "right", supersedes=4),  # of what is new now
+        _row(6, (12, 13)),  # asked again
+        _row(7, (14, 15)),
+        _row(8, (14, 15), "withdrawn", supersedes=7),
+        _row(9, (16, 17), "incomparable"),
+    ]
+    data.extend(later, SEGMENTS)
+    assert [row.seq for row in data.held_out_since(2)] == [5]
+    assert data.held_out_since(9) == []
+
+
 def test_rows_become_arrays_in_order_of_seq() -> None:
     data = _data(_row(1, (12, 10)), _row(2, (10, 13), "right"), _row(3, (13, 12), "tie"))
     assert len(data) == 3

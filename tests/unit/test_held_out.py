@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefrl.reward_model import watch
 from prefrl.reward_model.held_out import ALARM, Evidence, alarms, evidence, from_metrics, looks, recent, to_metrics
 from prefrl.reward_model.spaces import Spaces
-from prefrl.reward_model.watch import disagreement, draw_held_out
-from prefrl.types import RewardVersion, Segment
+from prefrl.reward_model.watch import disagreement, draw_held_out, judge_held_out
+from prefrl.types import Comparison, Preference, RewardVersion, Segment
 
 SPACES = Spaces((1,), (1,))
 
@@ -68,6 +70,17 @@ def test_by_chance_alone_it_alarms_seldom() -> None:
     assert 0 < n / 2000 < 0.02
 
 
+def test_by_chance_alone_one_run_in_twenty_alarms() -> None:
+    """As the README says, of 35 answers one by one, with predictions that are right."""
+    rng, n_runs = np.random.default_rng(0), 1000
+    ever = 0
+    for _ in range(n_runs):
+        p = rng.uniform(0.3, 0.95, 35)
+        each = [evidence([one], [float(rng.random() < one)]) for one in p]
+        ever += any(alarms(recent(each[: i + 1]), before=False) for i in range(35))
+    assert 0.02 < ever / n_runs < 0.07
+
+
 def test_looks_are_at_the_versions_with_something_new() -> None:
     metrics = [{}, to_metrics(evidence([0.9] * 20, [1.0] * 20)), {}, to_metrics(evidence([0.6] * 12, [0.0] * 12))]
     metrics[3][ALARM] = 1.0
@@ -98,6 +111,23 @@ class Fake:
 
     def segment_rewards(self, obs: torch.Tensor, act: torch.Tensor) -> torch.Tensor:
         return self.weights[:, None, None] * obs[..., 0]
+
+
+def test_the_newer_segment_is_the_one_with_the_higher_id_in_whatever_order_the_pair_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    segments = {
+        id_: Segment(np.full((4, 1), x, np.float32), np.zeros((4, 1), np.float32)) for id_, x in ((1, 0.0), (9, 0.25))
+    }
+    monkeypatch.setattr(watch, "load_segments", lambda db, ids: {i: segments[i] for i in sorted(ids) if i in segments})
+    p = 0.9 / (1 + math.exp(-1)) + 0.05  # z is 1
+    for first, second, mu in ((9, 1, 1.0), (1, 9, 0.0)):
+        row = Comparison(1, first, second, Preference.LEFT, mu, 1, "ann", "u")
+        one = judge_held_out(cast(Any, None), [row], cast(Any, Fake(1.0)), 0.1)
+        assert (one.n, one.seen) == (1, 1.0)
+        assert one.claimed == pytest.approx(p)
+    pruned = Comparison(1, 9, 2, Preference.LEFT, 1.0, 1, "ann", "u")
+    assert judge_held_out(cast(Any, None), [pruned], cast(Any, Fake(1.0)), 0.1) == Evidence()
 
 
 def test_disagreement_by_hand() -> None:

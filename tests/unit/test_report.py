@@ -297,7 +297,7 @@ def test_the_watch_over_hacking_is_drawn_from_what_the_versions_tell(db: Databas
     weights = tensors_to_bytes(ensemble.to_tensors())
     fill(db, run, ensemble)
     publish(db, run.id, weights, last_seq=0, env_steps=100, metrics=FIT)
-    assert "No comparison was held out" in write_report(db, "small", tmp_path / "none.html").read_text()
+    assert "No comparison is held out" in write_report(db, "small", tmp_path / "none.html").read_text()
     for step, seen in ((200, 1.0), (300, 0.0)):
         metrics = FIT | to_metrics(evidence([0.8] * 20, [seen] * 20)) | {ALARM: 1.0 - seen}
         publish(db, run.id, weights, last_seq=0, env_steps=step, metrics=metrics)

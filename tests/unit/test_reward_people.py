@@ -14,6 +14,7 @@ from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import learning_starts
 from prefrl.store import clips, queue
 from prefrl.store.engine import Database
+from prefrl.store.held_out import n_held_out_asked
 from prefrl.store.runs import Run, create_run
 from prefrl.store.segments import add_segments
 from prefrl.store.workers import beat, claim
@@ -74,6 +75,25 @@ def test_a_stock_is_kept_ahead_of_the_schedule_but_not_beyond_the_budget(db: Dat
     assert case.at(4000)["proposed"] == BUDGET - 2
     case.answer(BUDGET)
     assert case.at(4000) == queue.counts(db, case.run.id) | {"proposed": 0, "answered": BUDGET}
+
+
+@pytest.mark.parametrize("schedule", ["upfront", "constant", "paper"])
+def test_what_is_held_out_keeps_its_place_whatever_is_asked_ahead(db: Database, schedule: str) -> None:
+    case = Case(db, "none", 60, budget=40, schedule=schedule, ahead=8, held_out_share=0.2)
+    rng = np.random.default_rng(1)
+    now = [Segment(rng.normal(size=(T, 4)).astype("f4"), rng.normal(size=(T, 1)).astype("f4")) for _ in range(20)]
+    add_segments(db, case.run.id, now, None)
+    found = []
+    for env_steps in range(case.start, 4001, 100):
+        case.at(env_steps)
+        case.answer(99)
+        case.role.version = 1  # from the first exchange on
+        found.append(n_held_out_asked(db, case.run.id))
+    assert found[0] == 0
+    half = found[len(found) // 2]
+    assert half in (3, 4), "spread over the run"
+    assert found[-1] == 8
+    assert queue.counts(db, case.run.id)["answered"] == 40
 
 
 def test_an_oracle_gets_what_is_due_and_no_more(db: Database) -> None:
