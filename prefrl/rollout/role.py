@@ -143,7 +143,7 @@ class RolloutRole:
                 assert isinstance(obs, np.ndarray)
                 self.normaliser.obs_rms.update(obs)
                 obs = self.normaliser.normalize_obs(obs)
-            obs = self.recorder.step(self.model.predict(obs)[0])[0]  # type: ignore[arg-type]
+            obs = self.recorder.step(self.model.predict(obs)[0])[0]  # type: ignore[arg-type]  # no tuple: Box or Discrete
         self.model.num_timesteps = self.recorder.n_env_steps
         n = self.store_segments(2 * n_initial(self.config.label), "initial")
         if n < 2 and not self.around.stopping():
