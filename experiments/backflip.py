@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prefrl.config import from_dict
 from prefrl.evaluate import restore
 from prefrl.oracle.teachers import Judged, ReturnStatistics, Teacher, compare
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.runs import get_run
 from prefrl.types import Preference

@@ -28,11 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.methods import METHODS, Settings, merged
-from prefrl.config import RunConfig, from_dict, to_dict
+from experiments.methods import METHODS, Settings
+from prefrl.config import RunConfig
 from prefrl.errors import ConfigError, PrefrlError, nearest
 from prefrl.flags import load_toml
+from prefrl.presets import merged
 from prefrl.run.create import check_start, prepare
+from prefrl.settings import from_given, to_dict
 
 MODES = ("lockstep", "async")
 TOP = ("mode", "settings", "methods", "grid")
@@ -59,7 +61,7 @@ class Cell:
     @property
     def config(self) -> RunConfig:
         """Of its run, before the task's defaults are filled in."""
-        return from_dict(self.settings)
+        return from_given(self.settings)
 
     @property
     def name(self) -> str:
@@ -138,7 +140,7 @@ def _cells(grid: dict[str, Any], mode: str, common: Settings, methods: dict[str,
     for task, method, n_labels, seed in itertools.product(tasks, names, labels, parse_seeds(grid["seed"])):
         given = {"env": {"id": task}, "policy": {"steps": grid["steps"]}, "seed": seed}
         settings = merged(common, methods[method], given)
-        learned = from_dict(settings).reward.source == "learned"
+        learned = from_given(settings).reward.source == "learned"
         if learned and n_labels is not None:
             settings = merged(settings, {"label": {"budget": n_labels}})
         cells.append(Cell(task, method, n_labels if learned else None, seed, mode, settings))

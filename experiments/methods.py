@@ -22,13 +22,3 @@ METHODS: dict[str, Settings] = {
     "diverse": {"query": {"batch": "diverse"}},
     "information-diverse": {"query": {"selector": "information", "batch": "diverse"}},
 }
-
-
-def merged(*layers: Settings) -> Settings:
-    """Settings over settings, section by section; the later ones win."""
-    whole: Settings = {}
-    for layer in layers:
-        for key, value in layer.items():
-            old = whole.get(key)
-            whole[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
-    return whole

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from prefrl.config import RunConfig, from_dict
+from prefrl.config import RunConfig
 from prefrl.report import agreement, tempo
 from prefrl.report.agreement import Kappa, Share
 from prefrl.report.facts import Series, series, version_series
@@ -16,6 +16,7 @@ from prefrl.report.watch import Watch, watch
 from prefrl.reward_model.calibration import Calibration, agreed_from_metrics, from_metrics
 from prefrl.reward_model.held_out import Look, looks
 from prefrl.run.status import Status, read_status
+from prefrl.settings import from_dict
 from prefrl.store.browse import Waiting, database_now_ms, expected_answers, waiting
 from prefrl.store.clips import clip_counts
 from prefrl.store.comparisons import active, tail

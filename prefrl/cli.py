@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from prefrl import __version__
 from prefrl.cli_results import add_result_verbs
-from prefrl.config import from_dict, settings
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 from prefrl.flags import add_settings, config_from
 from prefrl.parsing import Parser, add_verb, open_database, whole
 from prefrl.run.hints import typed
+from prefrl.settings import from_dict, settings
 
 if TYPE_CHECKING:
     from prefrl.run.people import PageOptions

@@ -6,24 +6,17 @@ Precedence: defaults < TOML file < flags. The resolved configuration is stored w
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import functools
-import inspect
-import itertools
 import math
-import types
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from prefrl.errors import ConfigError, nearest
 
 LEARNERS = ("trpo", "a2c", "ppo")  # names of what ships with prefrl, for those who should not import torch
-NETS = ("mlp",)
+NETS = ("mlp", "cnn", "cnn-small")
 SELECTORS = ("disagreement", "information", "random")
-SCHEDULES = ("paper", "constant", "upfront")
+SCHEDULES = ("paper", "staircase", "constant", "upfront")
+PRESETS = ("laptop",)
 BUDGET = 700  # the paper's
 LEAST_LAG, AHEAD, HELD_OUT = 8, 8, 0.05  # with people as annotators
 FEWEST_HELD_OUT = 15  # comparisons: with fewer nothing is said about hacking
@@ -66,6 +59,8 @@ class PolicyConfig:
     """Standardise the policy's observations by running statistics (never the reward model's)."""
     normalize_reward: bool = True
     """Divide rewards by the running spread of their discounted sum, so that the critic's targets are of order 1."""
+    decay_steps: int = 0
+    """Agent steps after which the learning rate would have fallen to 0, linearly; 0 means that it stays."""
     checkpoint_every: int = 10_000
     """Agent steps between checkpoints: what a crash may lose at most, rounded up to a rollout."""
     device: str = "cpu"
@@ -86,7 +81,7 @@ class RewardConfig:
     """preference: cross-entropy of the answers (equation 1). target: squared error to the segments' true returns, which
     the oracle true-return then tells (the paper's ablation)."""
     net: str = "mlp"
-    """mlp, or module:function making a net for (n_members, obs_dim, act_dim, seed)."""
+    """mlp; for images cnn (paper) or cnn-small; or module:function making a net (see prefrl.reward_model.nets)."""
     n_members: int = 3
     """Networks in the ensemble."""
     learning_rate: float = 1e-3
@@ -110,6 +105,8 @@ class RewardConfig:
     output_std: float = 1.0
     """Standard deviation of the learned reward (paper: 1 on MuJoCo, 0.05 on Atari); what the learner sees is scaled
     once more where policy.normalize_reward is on."""
+    window: int = 0
+    """Newest comparisons that are fitted to (paper: 3,000 on Atari); 0 means all."""
     max_age: int = 0
     """Pause rollouts while the newest version is older than this many agent steps; 0 means a thirtieth of the run.
     Never less than policy.sync_every."""
@@ -147,7 +144,8 @@ class LabelConfig:
     initial_fraction: float = 0.25
     """Share of the budget asked about the untrained policy (paper: 0.25)."""
     schedule: str = "paper"
-    """paper: rate tau/(T+tau); constant; upfront: all at the start (the ablation without online queries)."""
+    """paper: rate tau/(T+tau); staircase: the same, lowered every tau steps (paper, Atari); constant; upfront: all
+    at the start (the ablation without online queries)."""
     tau: int = 0
     """Agent steps after which the paper's rate has halved; 0 means a tenth of the run, as in the paper."""
     oracle: str = "true-return"
@@ -186,6 +184,8 @@ class RunConfig:
     label: LabelConfig = field(default_factory=LabelConfig)
     seed: int = 0
     """Seed of every random number of the run."""
+    preset: str = ""
+    """laptop: Atari in small frames with small networks, for a run of hours; by default the paper's sizes."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -201,6 +201,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "policy.n_steps": (1, _INF),
     "policy.sync_every": (1, _INF),
     "policy.checkpoint_every": (1, _INF),
+    "policy.decay_steps": (0, _INF),
     "policy.threads": (1, _INF),
     "reward.n_members": (1, _INF),
     "reward.learning_rate": (_TINY, _INF),
@@ -213,6 +214,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "reward.l2_high": (_TINY, _INF),
     "reward.dropout": (0, 0.99),
     "reward.output_std": (_TINY, _INF),
+    "reward.window": (0, _INF),
     "reward.max_age": (0, _INF),
     "query.candidate_factor": (1, _INF),
     "query.pool": (2, _INF),
@@ -264,134 +266,10 @@ def _check_choices(config: RunConfig) -> None:
         "query.variance_of": (config.query.variance_of, ("probability", "logit"), False),
         "query.batch": (config.query.batch, ("top", "diverse"), False),
         "label.schedule": (config.label.schedule, SCHEDULES, False),
+        "preset": (config.preset, ("", *PRESETS), False),
     }
     for name, (value, allowed, plugin) in choices.items():
         if value not in allowed and not (plugin and ":" in value):
             more = ", or module:Class" if plugin else ""
-            known = ", ".join(allowed)
+            known = ", ".join(one for one in allowed if one)
             raise ConfigError(f"{name} is {value!r}; it must be one of {known}{more}{nearest(value, allowed)}")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One leaf of RunConfig as the command line sees it."""
-
-    name: str
-    type: Any
-    default: Any
-    help: str
-
-
-def settings() -> list[Setting]:
-    """Every leaf of RunConfig, with its help text read from the docstring under the field."""
-    leaves = []
-    for name, kind in typing.get_type_hints(RunConfig).items():
-        if dataclasses.is_dataclass(kind):
-            hints, helps = typing.get_type_hints(kind), _field_docs(typing.cast(type, kind))
-            for f in dataclasses.fields(kind):
-                default = f.default_factory() if callable(f.default_factory) else f.default
-                leaves.append(Setting(f"{name}.{f.name}", hints[f.name], default, helps[f.name]))
-        else:
-            leaves.append(Setting(name, kind, getattr(RunConfig, name), _field_docs(RunConfig)[name]))
-    return leaves
-
-
-@functools.cache  # parsing the source takes milliseconds
-def _field_docs(cls: type) -> dict[str, str]:
-    body = typing.cast(ast.ClassDef, ast.parse(inspect.getsource(cls)).body[0]).body
-    docs: dict[str, str] = {}
-    for target, text in itertools.pairwise(body):
-        if isinstance(target, ast.AnnAssign) and isinstance(target.target, ast.Name) and isinstance(text, ast.Expr):
-            docs[target.target.id] = ast.literal_eval(text.value)
-    return docs
-
-
-def from_dict(values: Mapping[str, Any]) -> RunConfig:
-    """Build a RunConfig from nested mappings, refusing unknown names and wrong types.
-
-    Raises:
-        ConfigError: Names the setting, what was found and the nearest valid name.
-    """
-    known = {s.name: s for s in settings()}
-    sections: dict[str, dict[str, Any]] = {}
-    top: dict[str, Any] = {}
-    for section, content in values.items():
-        flat = {section: content}
-        if isinstance(content, Mapping) and section not in known:
-            flat = {f"{section}.{key}": value for key, value in content.items()}
-        if not flat and not any(name.startswith(f"{section}.") for name in known):
-            raise ConfigError(f"unknown section {section!r}{nearest(section, {n.split('.')[0] for n in known})}")
-        for name, value in flat.items():
-            if name not in known:
-                full = next((n for n in known if n.endswith(f".{name}")), name)  # it may lack its section
-                raise ConfigError(f"unknown setting {name!r}{nearest(full, known)}")
-            value = _typed(known[name], value)
-            if "." in name:
-                sections.setdefault(name.split(".")[0], {})[name.split(".")[1]] = value
-            else:
-                top[name] = value
-    classes = {n: t for n, t in typing.get_type_hints(RunConfig).items() if dataclasses.is_dataclass(t)}
-    return RunConfig(**{n: typing.cast(Any, classes[n])(**v) for n, v in sections.items()}, **top)
-
-
-def _typed(setting: Setting, value: Any) -> Any:
-    kind = setting.type
-    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    for option in options:
-        plain = typing.get_origin(option) or option
-        if plain is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
-            return dict(value) if plain is dict else value
-    wanted = " or ".join("nothing" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)
-    form = "; write it as '{key = 1, name = \"text\"}'" if "dict" in wanted else ""
-    raise ConfigError(f"{setting.name} must be {wanted}, not {value!r} ({type(value).__name__}){form}")
-
-
-def to_dict(config: RunConfig) -> dict[str, Any]:
-    """The configuration as nested plain dictionaries, the inverse of ``from_dict``."""
-    return dataclasses.asdict(config)
-
-
-def resolve_n_steps(policy: PolicyConfig) -> PolicyConfig:
-    """Fill in the learner's own number of steps between two updates."""
-    return dataclasses.replace(policy, n_steps=policy.n_steps or {"trpo": 512, "a2c": 5}.get(policy.learner, 1024))
-
-
-def resolve_label(label: LabelConfig, steps: int, comparisons: int | None = None) -> LabelConfig:
-    """Fill in the budget and what follows from it and from who answers.
-
-    A person answers a few times a minute and may go away: unless told otherwise the policy then waits, rather than
-    learn on without the comparisons that it was meant to have by then.
-    """
-    people = label.oracle == "none"
-    budget = label.budget or comparisons or BUDGET
-    max_lag, ahead = (max(LEAST_LAG, budget // 50), AHEAD) if people else (0, 0)
-    held_out = HELD_OUT if people and round(HELD_OUT * budget) >= FEWEST_HELD_OUT else 0.0
-    return dataclasses.replace(
-        label,
-        budget=budget,
-        tau=label.tau or max(1, steps // 10),
-        max_lag=max_lag if label.max_lag is None else label.max_lag,
-        ahead=ahead if label.ahead is None else label.ahead,
-        held_out_share=held_out if label.held_out_share is None else label.held_out_share,
-    )
-
-
-def resolve(config: RunConfig) -> RunConfig:
-    """Fill in what the task and learner decide, so that a run's stored settings are complete."""
-    from prefrl.envs.tasks import find_task
-
-    task = find_task(config.env.id)
-    env = config.env
-    if task is not None:
-        env = dataclasses.replace(
-            env, horizon=env.horizon or task.horizon, segment_steps=env.segment_steps or task.segment_steps
-        )
-    policy = resolve_n_steps(config.policy)
-    if task is not None and policy.learner == "trpo" and "ent_coef" not in policy.kwargs:
-        policy = dataclasses.replace(policy, kwargs={**policy.kwargs, "ent_coef": task.entropy})
-    env = dataclasses.replace(env, segment_steps=env.segment_steps or 25)
-    label = resolve_label(config.label, config.policy.steps, task.comparisons if task else None)
-    query = dataclasses.replace(config.query, max_age=config.query.max_age or max(1, config.policy.steps // 10))
-    return dataclasses.replace(config, env=env, policy=policy, label=label, query=query)

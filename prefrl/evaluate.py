@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prefrl.config import from_dict
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import ConfigError, StoreError
 from prefrl.seeding import Stream, seed_for
+from prefrl.settings import from_dict
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
 from prefrl.store.engine import Database
 from prefrl.store.folder import refuse_clips

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prefrl.config import RunConfig, Setting, from_dict, settings
+from prefrl.config import RunConfig
 from prefrl.errors import ConfigError
+from prefrl.settings import Setting, from_given, settings
 
 SHORT = {
     "labels": "label.budget",
@@ -77,7 +78,7 @@ def config_from(args: argparse.Namespace) -> RunConfig:
         setattr(args, "label.oracle", "none")
     if getattr(args, "reward.origin") is not None and getattr(args, "reward.source") is None:
         setattr(args, "reward.source", "frozen")
-    config = from_dict(with_flags(values, args, settings(), str(args.config)))
+    config = from_given(with_flags(values, args, settings(), str(args.config)))
     if args.human and config.reward.source != "learned":
         raise ConfigError(
             f"--human and --reward.source {config.reward.source} exclude each other: nothing is compared on the "

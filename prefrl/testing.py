@@ -11,10 +11,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from prefrl.config import PolicyConfig, RewardConfig, resolve_n_steps
+from prefrl.config import PolicyConfig, RewardConfig
 from prefrl.envs.check import check_env
 from prefrl.errors import PrefrlError
 from prefrl.oracle.teachers import Judged, ReturnStatistics, Teacher
+from prefrl.resolve import resolve_n_steps
 from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.nets import RewardNet
 from prefrl.reward_model.selection import Selector, draw_candidates

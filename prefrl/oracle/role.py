@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefrl.config import from_dict
 from prefrl.oracle.teachers import Judged, ReturnStatistics, ask, make_teacher
 from prefrl.seeding import Stream, rng_for
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.queue import answer, counts, lease, resume_leases
 from prefrl.store.runs import Run

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from prefrl.config import RunConfig, from_dict
+from prefrl.config import RunConfig
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import PrefrlError
 from prefrl.report.ranking import Ranked, ranking
 from prefrl.reward_model.schedule import n_scheduled
 from prefrl.rollout.pace import learning_starts
 from prefrl.run.status import Status, read_status
+from prefrl.settings import from_dict
 from prefrl.store.checkpoints import list_checkpoints
 from prefrl.store.comparisons import active, tail
 from prefrl.store.engine import Database

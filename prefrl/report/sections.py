@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from prefrl.config import FEWEST_HELD_OUT, settings, to_dict
+from prefrl.config import FEWEST_HELD_OUT
 from prefrl.report import charts
 from prefrl.report.facts import (
     Answers,
@@ -24,6 +24,7 @@ from prefrl.report.numbers import calibrate, wilson
 from prefrl.report.quality import N_NEAREST
 from prefrl.reward_model.held_out import WINDOW, looks
 from prefrl.reward_model.schedule import n_held_out
+from prefrl.settings import settings, to_dict
 from prefrl.types import Preference
 
 NO_VERSION = "There is no reward version yet: the first one is fitted when the initial comparisons have been answered."

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prefrl.config import RunConfig, from_dict
+from prefrl.config import RunConfig
 from prefrl.errors import ConfigError
 from prefrl.reward_model.dataset import PreferenceDataset, stack_steps
 from prefrl.reward_model.ensemble import RewardEnsemble, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
 from prefrl.reward_model.spaces import Spaces
+from prefrl.settings import from_dict
 from prefrl.store.comparisons import tail
 from prefrl.store.engine import Database
 from prefrl.store.held_out import held_out_pairs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from prefrl.config import from_dict
 from prefrl.errors import RewardError
 from prefrl.reward_model.ensemble import RewardEnsemble, tensors_from_bytes
 from prefrl.reward_model.inference import RewardFn, stepwise
 from prefrl.reward_model.spaces import Spaces
+from prefrl.settings import from_dict
 from prefrl.store import rewards
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run, get_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from prefrl.config import FEWEST_HELD_OUT, from_dict
+from prefrl.config import FEWEST_HELD_OUT
 from prefrl.errors import ConfigError
 from prefrl.registry import find
 from prefrl.reward_model.batches import WIDER, unlike
@@ -20,6 +20,7 @@ from prefrl.reward_model.spaces import Spaces
 from prefrl.reward_model.watch import N_CURRENT, disagreement, draw_held_out, held_out_due, judge_held_out
 from prefrl.rollout.pace import answers_behind, learning_starts, sync_steps
 from prefrl.seeding import Stream, rng_for
+from prefrl.settings import from_dict
 from prefrl.store.clips import clip_states, last_failure
 from prefrl.store.comparisons import n_counted, tail
 from prefrl.store.engine import Database

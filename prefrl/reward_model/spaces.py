@@ -19,7 +19,7 @@ class Spaces:
     """What the reward model must know of an environment's spaces.
 
     Attributes:
-        obs_shape: Shape of an observation.
+        obs_shape: Shape of an observation; three numbers are an image's: frames stacked, height, width.
         act_shape: Shape of a Box action; () for Discrete.
         n_actions: Number of Discrete actions, or None for Box.
     """
@@ -27,6 +27,11 @@ class Spaces:
     obs_shape: tuple[int, ...]
     act_shape: tuple[int, ...]
     n_actions: int | None = None
+
+    @property
+    def n_stacked(self) -> int:
+        """Frames in the stack that an observation is, oldest first; 0 where it is no image."""
+        return self.obs_shape[0] if len(self.obs_shape) == 3 else 0
 
     @property
     def obs_dim(self) -> int:

@@ -11,7 +11,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from prefrl.config import EnvConfig, RunConfig, from_dict
+from prefrl.config import EnvConfig, RunConfig
 from prefrl.envs.make import make_env
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import EnvError
@@ -23,6 +23,7 @@ from prefrl.rollout.learners import make_learner, make_normaliser
 from prefrl.rollout.pace import answers_behind, learning_starts, max_reward_age, rollout_size, sync_steps
 from prefrl.seeding import Stream, rng_for, seed_for
 from prefrl.segments.recorder import SegmentRecorder
+from prefrl.settings import from_dict
 from prefrl.store.checkpoints import (
     list_checkpoints,
     load_checkpoint,

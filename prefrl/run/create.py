@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from prefrl.config import LEARNERS, NETS, SELECTORS, RunConfig, from_dict, resolve, resolve_label, to_dict
+from prefrl.config import LEARNERS, NETS, SELECTORS, RunConfig
 from prefrl.envs.make import env_versions, make_env, probe_env
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import ConfigError, EnvError, PrefrlError, describe
 from prefrl.registry import find
+from prefrl.resolve import resolve, resolve_label
 from prefrl.reward_model.schedule import budget_of
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import least_steps, rollout_size
 from prefrl.run.status import live_roles
+from prefrl.settings import from_dict, to_dict
 from prefrl.store.engine import Database
 from prefrl.store.folder import CLIPS, refuse_clips
 from prefrl.store.metrics import add_event, events

@@ -8,12 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from prefrl import __version__
-from prefrl.config import EnvConfig, LabelConfig, RunConfig, from_dict, resolve, to_dict
+from prefrl.config import EnvConfig, LabelConfig, RunConfig
 from prefrl.errors import ConfigError, DataError
+from prefrl.resolve import resolve
 from prefrl.reward_model.schedule import budget_of
 from prefrl.run.pairs import Pair, draw_pairs, n_pairs, usual_labels
 from prefrl.seeding import Stream, rng_for
 from prefrl.segments.files import Folder, VideoFile, look
+from prefrl.settings import from_dict, to_dict
 from prefrl.store.comparisons import active, n_counted, tail
 from prefrl.store.engine import Database
 from prefrl.store.folder import (

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
-from prefrl.config import RewardConfig, RunConfig, from_dict
+from prefrl.config import RewardConfig, RunConfig
 from prefrl.errors import ConfigError
 from prefrl.reward_model.calibration import DETAIL
 from prefrl.reward_model.held_out import ALARM, PREFIX
 from prefrl.reward_model.spaces import Spaces
 from prefrl.run.create import new_run, prepare, refuse_live, try_net
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.folder import refuse_clips
 from prefrl.store.records import finite_or_none

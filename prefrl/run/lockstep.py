@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from prefrl.config import from_dict
 from prefrl.errors import PrefrlError, StoreError
 from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.settle import settle
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.runs import Run, set_run_state
 

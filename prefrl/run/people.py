@@ -16,8 +16,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from prefrl.config import from_dict
 from prefrl.errors import ConfigError
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.folder import is_clips
 from prefrl.store.runs import Run, get_run

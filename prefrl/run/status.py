@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from prefrl.config import from_dict
 from prefrl.reward_model.schedule import budget_of, n_scheduled
 from prefrl.rollout.pace import learning_starts
+from prefrl.settings import from_dict
 from prefrl.store.clips import clip_counts
 from prefrl.store.comparisons import n_counted
 from prefrl.store.engine import Database

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from prefrl.config import RunConfig, from_dict
+from prefrl.config import RunConfig
 from prefrl.errors import FencedError, PrefrlError, StoreError
 from prefrl.run.create import make_folder
 from prefrl.run.hints import typed
@@ -22,6 +22,7 @@ from prefrl.run.people import Page
 from prefrl.run.status import read_status
 from prefrl.run.view import SHOW_EVERY_S, STOPPING, View
 from prefrl.run.worker import FENCED, INTERRUPTED, UNREACHABLE
+from prefrl.settings import from_dict
 from prefrl.store.clips import last_drawn_ms, retry_clips
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event

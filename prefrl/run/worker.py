@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from prefrl.config import from_dict
 from prefrl.errors import ConfigError
 from prefrl.run.heartbeat import Heartbeat
 from prefrl.run.lockstep import Role
 from prefrl.run.people import refuse_unasked
 from prefrl.run.settle import settle
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.folder import refuse_clips
 from prefrl.store.queue import counts, still_answering

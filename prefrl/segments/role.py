@@ -7,10 +7,10 @@ import os
 import time
 from pathlib import Path
 
-from prefrl.config import from_dict
 from prefrl.errors import ConfigError, PrefrlError
 from prefrl.segments.render import ClipRenderer, fps_of
 from prefrl.segments.video import encode_clip
+from prefrl.settings import from_dict
 from prefrl.store.clips import claim_clips, clips_wanted, fail_clip, prune_clips, store_clip
 from prefrl.store.engine import Database
 from prefrl.store.metrics import add_event, events

@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from prefrl.config import from_dict
 from prefrl.errors import StoreError
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.records import insert_or_ignore
 from prefrl.store.rewards import NewReward, add_version

@@ -29,7 +29,8 @@ import sys, time, json
 import torch
 torch.set_num_threads(1)
 from stable_baselines3.common.callbacks import BaseCallback
-from prefrl.config import EnvConfig, PolicyConfig, resolve_n_steps
+from prefrl.config import EnvConfig, PolicyConfig
+from prefrl.resolve import resolve_n_steps
 from prefrl.rollout.learners import make_learner, make_normaliser
 from prefrl.rollout.role import make_venv
 

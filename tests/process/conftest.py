@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from prefrl.config import from_dict
 from prefrl.run.create import new_run, prepare
 from prefrl.run.status import read_status
+from prefrl.settings import from_dict
 from prefrl.store.comparisons import tail
 from prefrl.store.engine import Database
 from prefrl.store.metrics import events

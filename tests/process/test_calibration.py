@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from prefrl.config import from_dict
 from prefrl.report.facts import read_facts
 from prefrl.report.numbers import calibrate
 from prefrl.reward_model.calibration import agreed_from_metrics, from_metrics
 from prefrl.run.create import new_run, prepare
 from prefrl.run.lockstep import run_lockstep
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics
 from prefrl.store.rewards import reward_versions

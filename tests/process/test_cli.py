@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from prefrl.cli import main
-from prefrl.config import from_dict
 from prefrl.run.create import new_run, prepare
 from prefrl.run.lockstep import run_lockstep
+from prefrl.settings import from_dict
 from prefrl.store.engine import Database
 
 SMALL = {

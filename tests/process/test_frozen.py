@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from prefrl.cli import main
-from prefrl.config import from_dict
 from prefrl.run.create import check_resume, new_run, prepare
 from prefrl.run.frozen import fit_run, prepare_frozen
 from prefrl.run.lockstep import run_lockstep
 from prefrl.run.status import read_status
 from prefrl.run.supervisor import roles_of
+from prefrl.settings import from_dict
 from prefrl.store.checkpoints import list_checkpoints
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics

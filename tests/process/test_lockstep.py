@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 import torch
 
-from prefrl.config import from_dict
 from prefrl.errors import ConfigError, EnvError, PrefrlError, RewardError
 from prefrl.evaluate import evaluate
 from prefrl.oracle.role import OracleRole
@@ -35,6 +34,7 @@ from prefrl.run.create import check_start, extend, new_run, prepare
 from prefrl.run.lockstep import Lockstep, run_lockstep
 from prefrl.run.status import read_status
 from prefrl.run.view import line
+from prefrl.settings import from_dict
 from prefrl.store import queue
 from prefrl.store.checkpoints import list_checkpoints, load_checkpoint
 from prefrl.store.comparisons import n_counted, tail

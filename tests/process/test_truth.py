@@ -15,13 +15,13 @@ import torch
 
 import prefrl.rollout.role
 import prefrl.run.frozen
-from prefrl.config import from_dict
 from prefrl.oracle.role import OracleRole
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.role import RewardRole
 from prefrl.rollout.role import RolloutRole
 from prefrl.run.create import new_run, prepare
 from prefrl.run.lockstep import run_lockstep
+from prefrl.settings import from_dict
 from prefrl.store.checkpoints import list_checkpoints
 from prefrl.store.comparisons import tail
 from prefrl.store.engine import Database

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from prefrl.config import EnvConfig, LabelConfig, RunConfig, to_dict
+from prefrl.config import EnvConfig, LabelConfig, RunConfig
+from prefrl.settings import to_dict
 from prefrl.store import queue
 from prefrl.store.again import Mix, ask_again
 from prefrl.store.clips import clip_counts, load_clip

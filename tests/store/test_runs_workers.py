@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from prefrl.config import RunConfig, to_dict
+from prefrl.config import RunConfig
 from prefrl.errors import ConfigError, DataError, FencedError, StoreError
+from prefrl.settings import to_dict
 from prefrl.store import rewards, runs, workers
 from prefrl.store.engine import Database
 

@@ -11,12 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefrl.config import RewardConfig, from_dict, resolve, to_dict
+from prefrl.config import RewardConfig
+from prefrl.resolve import resolve
 from prefrl.reward_model.batches import WIDER, eliminate, pair_distances, summaries, unlike
 from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.role import RewardRole
 from prefrl.reward_model.selection import Selector, by_information, by_logit, by_probability
 from prefrl.reward_model.spaces import Spaces
+from prefrl.settings import from_dict, to_dict
 from prefrl.store.engine import Database
 from prefrl.store.runs import create_run
 from prefrl.store.segments import add_segments

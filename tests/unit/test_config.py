@@ -14,20 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefrl.cli import build_parser
-from prefrl.config import (
-    EnvConfig,
-    LabelConfig,
-    PolicyConfig,
-    QueryConfig,
-    RewardConfig,
-    RunConfig,
-    from_dict,
-    resolve,
-    settings,
-    to_dict,
-)
+from prefrl.config import EnvConfig, LabelConfig, PolicyConfig, QueryConfig, RewardConfig, RunConfig
 from prefrl.errors import ConfigError
 from prefrl.flags import SHORT, config_from, load_toml
+from prefrl.resolve import resolve
+from prefrl.settings import from_dict, settings, to_dict
 
 INF, NAN = math.inf, math.nan
 BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every number there is
@@ -38,6 +29,7 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "policy.n_steps": [0],
     "policy.sync_every": [0],
     "policy.checkpoint_every": [0],
+    "policy.decay_steps": [-1],
     "policy.threads": [0],
     "reward.n_members": [0],
     "reward.learning_rate": [0.0, -1e-3, NAN, INF],
@@ -53,6 +45,7 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "query.candidate_factor": [0],
     "query.pool": [1],
     "query.segments_per_rollout": [0],
+    "reward.window": [-1],
     "reward.max_age": [-1],
     "query.max_age": [-1],
     "label.budget": [0],
@@ -76,6 +69,8 @@ GOOD: dict[str, list[Any]] = {  # the limits themselves
     "reward.l2_initial": [0.0],
     "reward.dropout": [0.0, 0.99],
     "query.pool": [2],
+    "reward.window": [0],
+    "policy.decay_steps": [0],
     "reward.max_age": [0],
     "query.max_age": [0],
     "label.budget": [1, None],
@@ -361,7 +356,7 @@ def test_the_given_tables_are_copied() -> None:
 def test_every_setting_has_a_help_text_and_a_flag() -> None:
     leaves = settings()
     sections = (EnvConfig, PolicyConfig, RewardConfig, QueryConfig, LabelConfig)
-    assert len(leaves) == sum(len(dataclasses.fields(s)) for s in sections) + 1
+    assert len(leaves) == sum(len(dataclasses.fields(s)) for s in sections) + 2  # seed, preset
     for leaf in leaves:
         assert len(leaf.help) > 8, leaf.name
         assert leaf.help.endswith("."), leaf.name

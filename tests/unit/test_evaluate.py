@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import prefrl.envs  # noqa: F401  # registers the tasks
-from prefrl.config import from_dict
 from prefrl.errors import ConfigError, StoreError
 from prefrl.evaluate import describe, evaluate
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.run.create import new_run, prepare
 from prefrl.seeding import Stream, seed_for
+from prefrl.settings import from_dict
 from prefrl.store.checkpoints import load_checkpoint, save_checkpoint
 from prefrl.store.engine import Database
 from prefrl.store.runs import get_run

@@ -11,11 +11,13 @@ import pytest
 import sqlalchemy as sa
 import torch
 
-from prefrl.config import EnvConfig, PolicyConfig, RewardConfig, RunConfig, from_dict, resolve, to_dict
+from prefrl.config import EnvConfig, PolicyConfig, RewardConfig, RunConfig
 from prefrl.errors import ConfigError, PrefrlError, RewardError, StoreError
+from prefrl.resolve import resolve
 from prefrl.reward_model import published
 from prefrl.reward_model.spaces import Spaces
 from prefrl.run.frozen import facts, fit_run, prepare_frozen
+from prefrl.settings import from_dict, to_dict
 from prefrl.store.comparisons import NewComparison, add_comparisons, supersede, tail
 from prefrl.store.engine import Database
 from prefrl.store.folder import CLIPS

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from experiments.grid import cells_of, parse_seeds, read_grid
-from experiments.methods import merged
 from prefrl.errors import ConfigError
+from prefrl.presets import merged
 
 GRID = """
 [settings]

@@ -31,7 +31,7 @@ def _loaded(code: str) -> set[str]:
         ("import prefrl", HEAVY | PLOTS | DATABASE | {"numpy"}),
         ("import prefrl.cli; prefrl.cli.build_parser()", HEAVY | PLOTS | DATABASE | {"numpy"}),
         ("from prefrl.cli import *; config_from(build_parser().parse_args(['run', 'hopper']))", HEAVY | PLOTS),
-        ("import prefrl.config; prefrl.config.settings()", HEAVY | PLOTS | DATABASE),
+        ("import prefrl.settings; prefrl.settings.settings()", HEAVY | PLOTS | DATABASE),
         ("import prefrl.store", HEAVY | PLOTS),
         ("import prefrl.store.queue, prefrl.store.comparisons, prefrl.store.rewards", HEAVY | PLOTS),
         ("import prefrl.oracle.role", HEAVY | PLOTS),

@@ -13,10 +13,11 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from prefrl.config import PolicyConfig, from_dict
+from prefrl.config import PolicyConfig
 from prefrl.errors import ConfigError
 from prefrl.rollout.learners import LEARNERS, make_learner
 from prefrl.rollout.trpo import EntropyTRPO
+from prefrl.settings import from_dict
 
 BATCH = {"trpo": {"batch_size": 32}, "ppo": {"batch_size": 32}, "a2c": {}}
 

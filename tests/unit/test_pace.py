@@ -6,12 +6,14 @@ import dataclasses
 
 import pytest
 
-from prefrl.config import RunConfig, from_dict, resolve
+from prefrl.config import RunConfig
+from prefrl.resolve import resolve
 from prefrl.reward_model.ensemble import tensors_to_bytes
 from prefrl.reward_model.published import new_ensemble
 from prefrl.rollout.pace import learning_starts, max_reward_age, rollout_size, sync_steps
 from prefrl.rollout.role import RolloutRole
 from prefrl.run.create import extend, new_run, prepare
+from prefrl.settings import from_dict
 from prefrl.store.checkpoints import list_checkpoints
 from prefrl.store.engine import Database
 from prefrl.store.metrics import read_metrics

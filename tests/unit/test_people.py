@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from prefrl import cli
-from prefrl.config import LabelConfig, RunConfig, to_dict
+from prefrl.config import LabelConfig, RunConfig
 from prefrl.errors import StoreError
 from prefrl.run import create, people
 from prefrl.run.people import MAX_DEATHS, Page, PageOptions
 from prefrl.run.supervisor import PATIENCE_S, Supervisor
+from prefrl.settings import to_dict
 from prefrl.store import clips, queue
 from prefrl.store.engine import Database
 from prefrl.store.metrics import events

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prefrl.config import EnvConfig, LabelConfig, RunConfig, resolve, to_dict
+from prefrl.config import EnvConfig, LabelConfig, RunConfig
 from prefrl.envs.make import make_env
 from prefrl.errors import ConfigError, EnvError
+from prefrl.resolve import resolve
 from prefrl.segments import role as module
 from prefrl.segments.role import BATCH, RendererRole, be_polite
 from prefrl.segments.video import probe_video
+from prefrl.settings import to_dict
 from prefrl.store.clips import claim_clips, clip_counts, clip_states, load_clip
 from prefrl.store.engine import Database
 from prefrl.store.metrics import events

@@ -14,17 +14,19 @@ import pytest
 import sqlalchemy as sa
 import torch
 
-from prefrl.config import EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig, resolve, to_dict
+from prefrl.config import EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig
 from prefrl.errors import PrefrlError, StoreError
 from prefrl.report import write_report
 from prefrl.report.charts import inline, thin
 from prefrl.report.facts import Series, answers, counted, read_facts, schedule, series
 from prefrl.report.numbers import calibrate, ranks, spearman, wilson
 from prefrl.report.quality import nearest
+from prefrl.resolve import resolve
 from prefrl.reward_model.bootstrap import bootstrap_weights
 from prefrl.reward_model.ensemble import RewardEnsemble, tensors_to_bytes
 from prefrl.reward_model.held_out import ALARM, evidence, to_metrics
 from prefrl.reward_model.spaces import Spaces
+from prefrl.settings import to_dict
 from prefrl.store.answers import answer
 from prefrl.store.checkpoints import save_checkpoint
 from prefrl.store.comparisons import NewComparison, active, add_comparisons, supersede, tail

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prefrl.config import from_dict, resolve, to_dict
+from prefrl.resolve import resolve
 from prefrl.reward_model.role import RewardRole
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import learning_starts
+from prefrl.settings import from_dict, to_dict
 from prefrl.store import clips, queue
 from prefrl.store.engine import Database
 from prefrl.store.held_out import n_held_out_asked

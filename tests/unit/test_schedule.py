@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefrl.config import SCHEDULES, EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig, resolve
+from prefrl.config import SCHEDULES, EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig
+from prefrl.resolve import resolve
 from prefrl.reward_model.schedule import held_out_scheduled, n_initial, n_scheduled
 from prefrl.rollout.pace import learning_starts, rollout_size, sync_steps
 

@@ -13,9 +13,10 @@ from experiments import ablations, label_efficiency, offline_vs_online, syntheti
 from experiments.figures import Study, read_study
 from experiments.grid import cells_of
 from experiments.sweep import write_tables
-from prefrl.config import from_dict, resolve
 from prefrl.report.numbers import concordance
+from prefrl.resolve import resolve
 from prefrl.reward_model.schedule import n_held_out, n_initial
+from prefrl.settings import from_dict
 
 STUDIES = {
     synthetic_oracle: 3 * 2 + 2,

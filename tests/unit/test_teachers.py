@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefrl.config import LabelConfig, RunConfig, to_dict
+from prefrl.config import LabelConfig, RunConfig
 from prefrl.errors import ConfigError
 from prefrl.oracle.role import OracleRole
 from prefrl.oracle.teachers import TEACHERS, Judged, ReturnStatistics, make_teacher
+from prefrl.settings import to_dict
 from prefrl.types import Lease, Preference
 
 STATS = ReturnStatistics(spread=2.0, recent_mean=1.0)

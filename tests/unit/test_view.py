@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from prefrl.config import RunConfig, resolve, to_dict
+from prefrl.config import RunConfig
+from prefrl.resolve import resolve
 from prefrl.run import view
 from prefrl.run.status import RoleStatus, Status, read_status
+from prefrl.settings import to_dict
 from prefrl.store.engine import Database
 from prefrl.store.runs import create_run
 

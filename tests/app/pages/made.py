@@ -10,8 +10,10 @@ import numpy as np
 import sqlalchemy as sa
 from streamlit.testing.v1 import AppTest
 
-from prefrl.config import EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig, resolve, to_dict
+from prefrl.config import EnvConfig, LabelConfig, PolicyConfig, RewardConfig, RunConfig
+from prefrl.resolve import resolve
 from prefrl.reward_model.calibration import agreed_to_metrics, calibrate, to_metrics
+from prefrl.settings import to_dict
 from prefrl.store.answers import answer
 from prefrl.store.clips import claim_clips, fail_clip, store_clip
 from prefrl.store.comparisons import supersede

@@ -12,7 +12,7 @@ from labeling_app.rules import rules_of
 from labeling_app.serve import ACCESS_VARIABLE, CODE_VARIABLE, USER_VARIABLE
 from labeling_app.session import Labeler
 from labeling_app.words import load
-from prefrl.config import from_dict
+from prefrl.settings import from_dict
 from prefrl.store.comparisons import supersede, tail
 from prefrl.store.engine import Database
 from prefrl.store.gold import gold_questions
