@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from prefrl import __version__
 from prefrl.cli_results import add_result_verbs
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
-from prefrl.flags import add_settings, config_from
+from prefrl.flags import add_settings, config_from, given_from
 from prefrl.parsing import Parser, add_verb, open_database, whole
 from prefrl.run.hints import typed
 from prefrl.settings import from_dict, settings
@@ -129,7 +129,7 @@ def _run(args: argparse.Namespace) -> int:
     reward = None
     if config.reward.source == "frozen":
         with open_database(args, readonly=True) as db:
-            config, versions, reward = prepare_frozen(db, config)
+            config, versions, reward = prepare_frozen(db, config, given_from(args).get("reward", {}))
     else:
         config, versions = prepare(config)
     db = Database.create(args.db)

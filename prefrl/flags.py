@@ -64,8 +64,8 @@ def _metavar(setting: Setting) -> str:
     return "NAME"
 
 
-def config_from(args: argparse.Namespace) -> RunConfig:
-    """Defaults < file < flags."""
+def given_from(args: argparse.Namespace) -> dict[str, Any]:
+    """What a person gives, as nested dictionaries: file < flags."""
     values = load_toml(args.config) if args.config else {}
     if args.task is not None:
         if getattr(args, "env.id") not in (None, args.task):
@@ -78,12 +78,30 @@ def config_from(args: argparse.Namespace) -> RunConfig:
         setattr(args, "label.oracle", "none")
     if getattr(args, "reward.origin") is not None and getattr(args, "reward.source") is None:
         setattr(args, "reward.source", "frozen")
-    config = from_given(with_flags(values, args, settings(), str(args.config)))
-    if args.human and config.reward.source != "learned":
+    return with_flags(values, args, settings(), str(args.config))
+
+
+def config_from(args: argparse.Namespace) -> RunConfig:
+    """Defaults < task < preset < file < flags.
+
+    Raises:
+        ConfigError: A setting is wrong, or a flag is about comparisons and nothing will be compared.
+    """
+    config = from_given(given_from(args))
+    if config.reward.source == "learned":
+        return config
+    if args.human:
         raise ConfigError(
             f"--human and --reward.source {config.reward.source} exclude each other: nothing is compared on the "
             f"{config.reward.source} reward"
         )
+    for name in (setting.name for setting in settings() if setting.name.startswith(("label.", "query."))):
+        if getattr(args, name) is not None:
+            short = next((flag for flag, full in SHORT.items() if full == name), name)
+            raise ConfigError(
+                f"--{short} and the {config.reward.source} reward exclude each other: nothing is compared on it; leave "
+                f"--{short} out"
+            )
     return config
 
 

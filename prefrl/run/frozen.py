@@ -7,7 +7,7 @@ they were fitted with: what becomes of the other run changes nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import isfinite
 from typing import Any
 
@@ -27,12 +27,15 @@ from prefrl.store.runs import Run, check_free, free_name, get_run
 ITS_OWN = ("source", "origin", "device", "max_age")  # settings of a reward that are not those of its fit
 
 
-def prepare_frozen(db: Database, config: RunConfig) -> tuple[RunConfig, dict[str, Any], NewReward]:
+def prepare_frozen(
+    db: Database, config: RunConfig, asked: Collection[str] = ()
+) -> tuple[RunConfig, dict[str, Any], NewReward]:
     """Resolve and try out the configuration of a run on the reward that ``reward.origin`` names.
 
     Args:
         db: The database of that reward's run; only read.
         config: Of the new run.
+        asked: Fields of ``config.reward`` that somebody asked for; others are what they are by default.
 
     Returns:
         The configuration, with the reward's settings and its version; the versions and spaces to be stored; the reward.
@@ -46,7 +49,7 @@ def prepare_frozen(db: Database, config: RunConfig) -> tuple[RunConfig, dict[str
     version = _version(db, run, number)
     record, weights = load_reward(db, run.id, version)
     fitted = from_dict(run.config).reward
-    _check_settings(config.reward, fitted, name)
+    _check_settings(config.reward, fitted, name, asked)
     own = {key: getattr(config.reward, key) for key in ITS_OWN}
     reward = dataclasses.replace(fitted, **{**own, "origin": f"{name}@{version}"})
     config, versions = prepare(dataclasses.replace(config, reward=reward))
@@ -77,11 +80,10 @@ def _version(db: Database, run: Run, number: str) -> int:
     return int(number)
 
 
-def _check_settings(asked: RewardConfig, fitted: RewardConfig, name: str) -> None:
-    usual = RewardConfig()
-    for field in (f.name for f in dataclasses.fields(asked) if f.name not in ITS_OWN):
-        value, its = getattr(asked, field), getattr(fitted, field)
-        if value not in (getattr(usual, field), its):
+def _check_settings(wanted: RewardConfig, fitted: RewardConfig, name: str, asked: Collection[str]) -> None:
+    for field in (f.name for f in dataclasses.fields(wanted) if f.name in asked and f.name not in ITS_OWN):
+        value, its = getattr(wanted, field), getattr(fitted, field)
+        if value != its:
             raise ConfigError(
                 f"reward.{field} is {value}, but the reward of run {name!r} was fitted with {its} and stays as it is: "
                 "leave the setting out"

@@ -290,13 +290,14 @@ def test_people_need_not_be_able_to_see_what_nobody_compares(db: Database) -> No
 
 BAD = {
     "no such run": (wanted("tought"), "no run named 'tought'. Did you mean 'taught'"),
-    "no such version": (wanted("taught@4"), "run 'taught' has the reward versions 1 to 3, but no '4'"),
+    "no such version": (wanted("taught@4", n_members=2), "run 'taught' has the reward versions 1 to 3, but no '4'"),
     "version zero": (wanted("taught@0"), "but no '0'"),
     "no number": (wanted("taught@new"), "but no 'new'"),
     "pruned": (wanted("taught@1"), "the weights of reward version 1 were pruned"),
     "other settings": (wanted("taught", n_members=7), "reward.n_members is 7, but the reward of run 'taught' was"),
+    "asked for what is usual": (wanted("taught"), "reward.n_members is 3, but the reward of run 'taught' was"),
     "other spaces": (
-        wanted("taught", "cheetah"),
+        wanted("taught", "cheetah", n_members=2),
         "for observations of shape (4,) and actions of shape (1,), but cheetah has observations of shape (17,) and",
     ),
     "no version yet": (wanted("young"), "run 'young' has no reward version yet: `prefrl fit young`"),
@@ -314,7 +315,7 @@ def test_a_reward_that_cannot_be_used_is_told_in_one_line(
     make_run(db, "true", source="true")
     create_run(db, "videos", {"env": {"id": CLIPS, "kwargs": {"folder": "/v"}}}, {})
     with pytest.raises((ConfigError, StoreError)) as error:
-        prepare_frozen(db, config)
+        prepare_frozen(db, config, {"n_members"})
     assert told in str(error.value)
     assert "\n" not in str(error.value)
 
