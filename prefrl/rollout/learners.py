@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
@@ -25,6 +27,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "trpo": {
         "gamma": 0.995,
         "gae_lambda": 0.97,
+        "learning_rate": 1e-3,
         "batch_size": 64,
         "n_critic_updates": 10,
         "target_kl": 0.02,
@@ -45,7 +48,14 @@ def make_normaliser(venv: VecEnv, config: PolicyConfig, *, training: bool = True
 
     Without the latter a critic starts a hundred units away from returns of rewards of unit variance, and TRPO's
     few regression steps between two rollouts take half of a short run to get there.
+
+    Raises:
+        ConfigError: Images are to be standardised.
     """
+    if config.normalize_obs and is_image_space(venv.observation_space):
+        raise ConfigError(
+            "policy.normalize_obs is on, but the observations are images, which the policy divides by 255: turn it off"
+        )
     gamma = {**DEFAULTS.get(config.learner, {}), **config.kwargs}.get("gamma", 0.99)
     return VecNormalize(
         venv, norm_obs=config.normalize_obs, norm_reward=config.normalize_reward, gamma=gamma, training=training
@@ -61,8 +71,11 @@ def make_learner(config: PolicyConfig, venv: VecEnv, seed: int) -> OnPolicyAlgor
     make = find("learner", config.learner, LEARNERS)
     defaults = DEFAULTS.get(config.learner, {})
     kwargs = {**defaults, "n_steps": config.n_steps, **config.kwargs}
-    policy = kwargs.pop("policy", "MlpPolicy")
+    images = is_image_space(venv.observation_space)
+    policy = kwargs.pop("policy", "CnnPolicy" if images else "MlpPolicy")
     try:
+        if config.decay_steps:
+            kwargs["learning_rate"] = _falling(_learning_rate(make, kwargs), config)
         if "policy_kwargs" in defaults:  # a net of another size keeps the optimiser
             kwargs["policy_kwargs"] = defaults["policy_kwargs"] | kwargs["policy_kwargs"]
         learner = make(policy, venv, seed=seed, device=config.device, **kwargs)
@@ -74,3 +87,21 @@ def make_learner(config: PolicyConfig, venv: VecEnv, seed: int) -> OnPolicyAlgor
             "stable-baselines3 algorithm; a replay buffer would keep rewards of old versions"
         )
     return learner
+
+
+def _learning_rate(make: Learner, kwargs: dict[str, Any]) -> float:
+    """The learning rate that is asked for, or else the learner's own."""
+    usual = inspect.signature(make).parameters.get("learning_rate")
+    rate = kwargs.get("learning_rate", usual.default if usual else None)
+    if not isinstance(rate, int | float):
+        raise ValueError(f"policy.decay_steps needs a learning_rate that is a number, but it is {rate!r}")
+    return float(rate)
+
+
+def _falling(rate: float, config: PolicyConfig) -> Callable[[float], float]:
+    """A learning rate that falls to 0 in a straight line over ``decay_steps``, whatever the length of the run.
+
+    stable-baselines3 asks with the share of the run that is left.
+    """
+    steps, decay = config.steps, config.decay_steps
+    return lambda left: rate * max(0.0, 1 - (1 - left) * steps / decay)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from sb3_contrib import TRPO
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from prefrl.config import PolicyConfig
 from prefrl.errors import ConfigError
-from prefrl.rollout.learners import LEARNERS, make_learner
+from prefrl.rollout.learners import LEARNERS, make_learner, make_normaliser
 from prefrl.rollout.trpo import EntropyTRPO
 from prefrl.settings import from_dict
 
@@ -130,3 +134,74 @@ def test_one_seed_makes_one_policy():
 
     assert torch.equal(weights(3), weights(3))
     assert not torch.equal(weights(3), weights(4))
+
+
+class Pictures(gym.Env):
+    observation_space = gym.spaces.Box(0, 255, (4, 42, 42), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def pictures(**settings):
+    config = PolicyConfig(
+        **{"learner": "a2c", "n_steps": 5, "normalize_obs": False, "normalize_reward": False} | settings
+    )
+    return make_normaliser(DummyVecEnv([Pictures, Pictures]), config), config
+
+
+def test_images_get_the_convolutional_policy_and_reach_it_as_they_are():
+    venv, config = pictures()
+    model = make_learner(config, venv, 0)
+    assert isinstance(model.policy.features_extractor, NatureCNN)
+    assert model.observation_space.shape == (4, 42, 42), "frames first: nothing is transposed"
+    model.learn(20)
+    assert venv.reset().dtype == np.uint8
+
+
+def test_images_are_not_standardised():
+    with pytest.raises(ConfigError, match=r"policy\.normalize_obs is on, but the observations are images"):
+        pictures(normalize_obs=True)
+
+
+def rates(model, total):
+    seen = []
+
+    class See(BaseCallback):
+        def _on_step(self):
+            return True
+
+        def _on_rollout_end(self):
+            self.model._update_current_progress_remaining(self.num_timesteps, self.model._total_timesteps)
+            seen.append(self.model.lr_schedule(self.model._current_progress_remaining))
+
+    model.learn(total - model.num_timesteps, callback=See(), reset_num_timesteps=False)
+    return seen
+
+
+def test_the_learning_rate_falls_over_its_own_steps_not_over_the_runs():
+    """Paper, appendix A.2: 0.0007, to 0 at 80M steps, in a run of 50M."""
+    config = PolicyConfig(learner="a2c", n_steps=5, steps=50, decay_steps=80)
+    model = make_learner(config, DummyVecEnv([lambda: gym.make("CartPole-v1") for _ in range(2)]), 0)
+    assert rates(model, 50) == pytest.approx([7e-4 * (1 - t / 80) for t in (10, 20, 30, 40, 50)])
+    longer = make_learner(dataclasses.replace(config, steps=100), model.get_env(), 0)
+    longer.num_timesteps = 50
+    assert rates(longer, 100) == pytest.approx([7e-4 * (1 - t / 80) for t in (60, 70)] + [0.0] * 3)
+
+
+def test_a_rate_that_falls_starts_where_the_learner_does_or_is_told_to():
+    venv = DummyVecEnv([lambda: gym.make("CartPole-v1")])
+    for learner, kwargs, first in (("ppo", {}, 3e-4), ("trpo", {}, 1e-3), ("ppo", {"learning_rate": 0.5}, 0.5)):
+        config = PolicyConfig(learner=learner, n_steps=64, steps=100, decay_steps=100, kwargs=kwargs)
+        model = make_learner(config, venv, 0)
+        assert [model.lr_schedule(left) for left in (1.0, 0.25)] == pytest.approx([first, first / 4])
+
+
+def test_a_rate_that_is_no_number_cannot_fall():
+    config = PolicyConfig(learner="ppo", n_steps=64, decay_steps=100, kwargs={"learning_rate": "fast"})
+    with pytest.raises(ConfigError, match="needs a learning_rate that is a number, but it is 'fast'"):
+        make_learner(config, DummyVecEnv([lambda: gym.make("CartPole-v1")]), 0)
