@@ -146,7 +146,6 @@ class Page {
       item.leaving = null;
       if (this.queue[0] === item) this.leave("skip", item);
     }, FAILED_MS);
-    this.say(this.failure(item));
     this.render();
   }
 
