@@ -68,6 +68,11 @@ class Segment:
     def __len__(self) -> int:
         return len(self.obs)
 
+    @property
+    def replayed(self) -> bool:
+        """Whether its clip is played again from one state, an emulator's, instead of drawn from a state a step."""
+        return self.states is not None and self.states.dtype == np.uint8 and len(self.states) == 1
+
     @cached_property
     def digest(self) -> str:
         """Content address: equal in every process for equal dtype, shape and bytes."""

@@ -66,7 +66,7 @@ def pack_segment(one: Segment) -> dict[str, Any]:
         DataError: It is empty or its arrays differ in length.
     """
     lengths = {len(one.obs), len(one.act)}
-    if one.states is not None and not (len(one.states) == 1 and one.states.dtype == np.uint8):
+    if one.states is not None and not one.replayed:
         lengths.add(len(one.states))
     if len(lengths) != 1 or 0 in lengths:
         raise DataError(f"a segment has arrays of {sorted(lengths)} steps: all must have the same number, not 0")

@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stable_baselines3.common.monitor import Monitor
 
+from prefrl.config import EnvConfig
 from prefrl.envs import atari
 from prefrl.envs.atari import AtariEnv
 from prefrl.envs.make import check_spaces, env_versions, make_env, probe_env
 from prefrl.envs.tasks import find_task, has_true_reward
 from prefrl.errors import EnvError
 from prefrl.games import ALONGSIDE, GAMES, is_game
+from prefrl.rollout.role import make_venv
 
 Step = tuple[Any, float, Any, dict[str, Any]]  # observation before, reward, observation after, info
 
@@ -223,6 +226,20 @@ def test_a_state_of_another_game_or_a_damaged_one_is_refused() -> None:
             env.restore_state(wrong)
     env.restore_state(state)
     assert np.array_equal(env.clone_state(), state)
+
+
+def test_no_monitor_keeps_the_rewards_of_an_episode_without_an_end(short: int) -> None:
+    venv = make_venv(EnvConfig(id="prefrl.envs:prefrl/Pong-v0"), 2, seed=0)
+    assert venv.env_is_wrapped(Monitor) == [False, False]
+    assert make_venv(EnvConfig(), 1, seed=0).env_is_wrapped(Monitor) == [True]
+    venv.reset()
+    scores = []
+    for _ in range(short + 1):
+        _, _, dones, infos = venv.step(np.zeros(2, np.int64))
+        assert not dones.any()
+        scores += [info["episode"]["r"] for info in infos if "episode" in info]
+    assert len(scores) == 2
+    assert all(score <= 0 for score in scores)
 
 
 def test_playing_is_quiet_and_starts_no_threads(capfd: pytest.CaptureFixture[str]) -> None:
