@@ -15,4 +15,4 @@ def task_instructions(run: Run, words: Words) -> str:
         return own
     env = run.config.get("env")
     task = find_task(str(env.get("id"))) if isinstance(env, dict) else None
-    return f"**{words(f'tasks.{task.name}')}**" if task else ""
+    return f"**{words(f'tasks.{task.name}')}**" if task and task.instructions else ""

@@ -44,10 +44,12 @@ DEPENDENCIES = {
     "torch": "2.6",
 }
 APP = "pip install 'prefrl[app]'"
+ATARI = "pip install 'prefrl[atari]'"
 HUMAN = ("av", "streamlit")  # what people need who compare clips
 OPTIONAL = {
     "av": ("the clips that people compare", APP),
     "streamlit": ("the labeling page", APP),
+    "ale-py": ("Atari games", ATARI),
     "psycopg": ("PostgreSQL", "pip install 'prefrl[postgres]'"),
 }
 GL_PACKAGES = "sudo apt-get install -y libegl1 libgl1 libosmesa6"
@@ -84,6 +86,15 @@ picture = av.VideoFrame(64, 64, "yuv420p")
 picture.pts, picture.time_base = 0, codec.time_base
 assert sum(len(bytes(packet)) for packet in [*codec.encode(picture), *codec.encode(None)]), "the clip is empty"
 """
+GAME = """
+import ale_py, cv2
+from ale_py.roms import get_rom_path
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+game = ale_py.ALEInterface()
+game.loadROM(get_rom_path("pong"))
+game.act(ale_py.Action.NOOP)
+assert cv2.resize(game.getScreenGrayscale(), (84, 84)).any(), "the screen is black"
+"""
 TORCH = """
 import torch
 assert float((torch.ones(8, 8) @ torch.ones(8, 8)).sum()) == 512
@@ -101,6 +112,7 @@ CHILDREN: dict[str, tuple[str, str | None, str]] = {
     "mujoco": (PHYSICS, "disabled", "pip install --force-reinstall mujoco"),
     "gymnasium": ("import gymnasium", None, "pip install --force-reinstall gymnasium"),
     "av": (VIDEO, None, "pip install --force-reinstall av"),
+    "ale-py": (GAME, None, ATARI),
     **{f"render {name}": (RENDER, name, GL_PACKAGES) for name in BACKENDS},
 }
 
@@ -198,9 +210,12 @@ def find_optional(needed: Sequence[str] = ()) -> list[Finding]:
 
 def find_import(name: str, trial: Trial) -> Finding:
     """Whether a package does in a child process what it is for."""
-    doing = {"mujoco": "MuJoCo physics steps", "torch": "torch computes", "av": "av encodes H.264"}.get(
-        name, f"{name} can be imported"
-    )
+    doing = {
+        "mujoco": "MuJoCo physics steps",
+        "torch": "torch computes",
+        "av": "av encodes H.264",
+        "ale-py": "Atari games play",
+    }.get(name, f"{name} can be imported")
     if trial.error:
         return Finding(f"{name} works", False, f"{name} does not work ({trial.error})", CHILDREN[name][2])
     return Finding(f"{name} works", True, doing)

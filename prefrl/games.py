@@ -84,8 +84,10 @@ GAMES: dict[str, Game] = {game.name: game for game in _ALL}
 ALONGSIDE = "enduro-alongside"  # for people to teach: Enduro's even mode (paper section 3.2)
 SEGMENT_STEPS, FPS = 25, 15  # of a clip: 1.7 seconds (paper appendix A.2)
 
+GAME_IDS = {name: f"prefrl/{game.rom}-v0" for name, game in GAMES.items()} | {ALONGSIDE: "prefrl/EnduroAlongside-v0"}
+
 
 def is_game(env_id: str) -> bool:
     """Whether an environment, named as for :func:`prefrl.envs.make.make_env`, is an Atari game."""
     name = env_id.rpartition(":")[2]
-    return name in GAMES or name == ALONGSIDE or name.startswith("ALE/")
+    return name in GAME_IDS or name in GAME_IDS.values() or name.startswith("ALE/")

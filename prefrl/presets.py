@@ -33,7 +33,7 @@ _ATARI: Nested = {
         "fit_steps": 4,
     },
     "query": {"pool": 1000, "segments_per_rollout": 16},
-    "label": {"budget": 5500, "initial_fraction": 500 / 5500, "schedule": "staircase"},
+    "label": {"initial_fraction": 500 / 5500, "schedule": "staircase"},
 }
 
 # A quarter of the pixels and a smaller reward net, for a run of hours on two cores.

@@ -44,9 +44,11 @@ class Segment:
     """``T`` consecutive (observation, action) pairs of one environment, without a reset inside.
 
     Attributes:
-        obs: Raw observations before each action, shape (T, *obs).
+        obs: Raw observations before each action, shape (T, *obs). Of images, stacks of K frames, a read-only view over
+            the T + K - 1 single ones: (T, K, H, W), uint8.
         act: Actions taken, shape (T, *act); float32 for Box, int64 for Discrete.
-        states: Simulator states to draw the clip from, shape (T, n_state), or None.
+        states: Simulator states to draw the clip from, shape (T, n_state), or None. Of an Atari emulator only the one
+            before the first action, from which the actions lead to the others: (1, n_bytes), uint8.
         env_index: Which of the parallel environments it comes from.
         episode: Running number of the episode in that environment.
         start: Time step of the episode at which it starts.
@@ -65,6 +67,11 @@ class Segment:
 
     def __len__(self) -> int:
         return len(self.obs)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether its clip is played again from one state, an emulator's, instead of drawn from a state a step."""
+        return self.states is not None and self.states.dtype == np.uint8 and len(self.states) == 1
 
     @cached_property
     def digest(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
+from functools import partial
 from importlib import import_module, metadata
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from prefrl.envs import register
+from prefrl.envs.atari import AtariEnv, build, rom_ids
 from prefrl.envs.ends import ENDS, FixedHorizon
 from prefrl.envs.states import StateInInfo, is_mujoco
 from prefrl.envs.tasks import TASKS, find_task
@@ -20,6 +22,7 @@ from prefrl.errors import EnvError, describe
 
 DEFAULT_HORIZON = 1000
 MAX_PROBE_STEPS = 2000
+ENDLESS_PROBE_STEPS = 100
 
 AnyEnv = gym.Env[Any, Any]
 
@@ -33,7 +36,7 @@ def make_env(
     record_states: bool = True,
     render_mode: str | None = None,
 ) -> AnyEnv:
-    """Make one environment of fixed horizon, with finite values and simple spaces.
+    """Make one environment of fixed horizon, or a game without an end, with finite values and simple spaces.
 
     The caller seeds once, with the first ``reset(seed=...)``; no later reset is ever seeded here, or all
     episodes would be the same.
@@ -48,7 +51,8 @@ def make_env(
         render_mode: ``rgb_array`` to draw; a task is then seen through its own camera.
 
     Raises:
-        EnvError: The id is unknown, the environment cannot be made, or its spaces are not supported.
+        EnvError: The id is unknown, the environment cannot be made, its spaces are not supported, or it never ends and
+            a horizon or an end is asked for.
     """
     if ends not in ENDS:
         raise EnvError(f"ends is {ends!r}; it must be one of {', '.join(ENDS)}")
@@ -56,8 +60,11 @@ def make_env(
         raise EnvError(f"{env_id}: the horizon is {horizon}; it must be at least 1 step")
     spec = _find_spec(env_id)
     options = dict(kwargs or {})
+    task = find_task(spec.id)
+    endless = task is not None and task.horizon is None
+    if endless and (horizon is not None or ends == "allow"):
+        raise EnvError(f"{env_id} never ends, as in the paper: leave out env.horizon and env.ends")
     if render_mode is not None:
-        task = find_task(spec.id)
         options = (task.camera if task else {}) | options | {"render_mode": render_mode}
     env, own_limit = _strip_time_limits(_build(spec, options))
     try:
@@ -67,6 +74,8 @@ def make_env(
     except EnvError:
         env.close()
         raise
+    if endless:
+        return StateInInfo(env) if record_states else env
     steps = horizon or spec.max_episode_steps or own_limit or DEFAULT_HORIZON
     env = TimeLimit(FixedHorizon(env, steps, ends, env_id), steps)
     return StateInInfo(env) if record_states else env
@@ -80,7 +89,7 @@ def probe_env(
     kwargs: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> None:
-    """Run random actions for one horizon (at most 2,000 steps), before anything of a run is written.
+    """Run random actions for one horizon (at most 2,000 steps; 100 of a game), before anything of a run is written.
 
     Raises:
         EnvError: With the environment and the step, for whatever :func:`make_env` refuses, an early end,
@@ -92,7 +101,8 @@ def probe_env(
     try:
         obs, _ = env.reset(seed=seed)
         _check_obs(env_id, env, obs, step)
-        for step in range(1, MAX_PROBE_STEPS + 1):
+        endless = isinstance(env.unwrapped, AtariEnv)
+        for step in range(1, (ENDLESS_PROBE_STEPS if endless else MAX_PROBE_STEPS) + 1):
             obs, _, terminated, truncated, _ = env.step(env.action_space.sample())
             _check_obs(env_id, env, obs, step)
             if terminated or truncated:
@@ -122,6 +132,8 @@ def env_versions(env_id: str, kwargs: dict[str, Any] | None = None) -> dict[str,
         }
         if is_mujoco(simulator):
             versions["mujoco"] = metadata.version("mujoco")
+        if isinstance(simulator, AtariEnv):
+            versions |= simulator.versions()
         return versions
     finally:
         env.close()
@@ -131,14 +143,15 @@ def check_spaces(env_id: str, env: AnyEnv) -> None:
     """Refuse spaces that no part of prefrl can learn from.
 
     Raises:
-        EnvError: The observation is not a 1-D float Box, or the action neither a bounded 1-D float Box
-            nor a Discrete that starts at 0.
+        EnvError: The observation is neither a 1-D float Box nor the stacked frames of our own Atari games, or the
+            action neither a bounded 1-D float Box nor a Discrete that starts at 0.
     """
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), spaces.Space):
             raise EnvError(f"{env_id} has no {name}: set it in the environment's __init__, or in its class")
     obs, act = env.observation_space, env.action_space
-    if not isinstance(obs, spaces.Box) or len(obs.shape) != 1 or not np.issubdtype(obs.dtype, np.floating):
+    vector = isinstance(obs, spaces.Box) and len(obs.shape) == 1 and np.issubdtype(obs.dtype, np.floating)
+    if not vector and not isinstance(env.unwrapped, AtariEnv):
         raise EnvError(
             f"{env_id}: the observation space must be a float Box of one dimension, but it is {obs}; "
             f"{_advice(obs)} in the environment you register"
@@ -174,10 +187,13 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         except Exception as error:  # whatever the module does
             raise EnvError(f"{env_id}: the module {module!r} cannot be imported: {describe(error)}") from error
     task = find_task(name)
+    if task is not None and task.env_id.startswith("ALE/"):
+        return gym.envs.registration.EnvSpec(task.env_id, entry_point=partial(build, task.env_id))
     spec = gym.registry.get(task.env_id if task else name)
     if spec is not None and spec.entry_point is not None:
         return spec
-    known = {known.lower(): known for known in [*gym.registry, *TASKS]}
+    games = [f"ALE/{rom}-v5" for rom in rom_ids()] if name.startswith("ALE/") else []
+    known = {known.lower(): known for known in [*gym.registry, *TASKS, *games]}
     near = [known[match] for match in difflib.get_close_matches(name.lower(), known, n=3)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"the tasks are {', '.join(TASKS)}"
     raise EnvError(
@@ -192,6 +208,8 @@ def _build(spec: gym.envs.registration.EnvSpec, options: dict[str, Any]) -> AnyE
             warnings.filterwarnings("ignore", message=".*not in the possible render_modes")
             env: AnyEnv = gym.make(spec, max_episode_steps=-1, disable_env_checker=True, **options)
             return env
+    except EnvError:
+        raise
     except Exception as error:  # whatever its constructor does
         how = f"env.kwargs {options}" if options else "no env.kwargs"
         raise EnvError(f"{spec.id} cannot be made with {how}: {describe(error)}") from error

@@ -1,7 +1,8 @@
 """Simulator states: recorded at every step, put back later to draw a clip.
 
-Clips are drawn from stored states, never by simulating again: re-stepping from (qpos, qvel) drifts,
-because the solver's warm start is not part of them.
+MuJoCo's clips are drawn from stored states, never by simulating again: re-stepping from (qpos, qvel) drifts, because
+the solver's warm start is not part of them. An Atari emulator's state is all of it: from one, with the actions, the
+same frames come again.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from prefrl.envs.atari import AtariEnv
 from prefrl.errors import EnvError
 
-State = NDArray[np.float64]
+State = NDArray[Any]
 
 
 class StateInInfo(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """Put the simulator's state after each reset and step into ``info["state"]``, a 1-D float64 copy.
+    """Put the simulator's state after each reset and step into ``info["state"]``, a 1-D copy.
 
-    MuJoCo environments give qpos and qvel, classic-control ones their ``state``; others get no key.
+    MuJoCo environments give qpos and qvel, classic-control ones their ``state``, both float64; Atari games the bytes of
+    the emulator's state, uint8; others get no key.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -64,6 +67,9 @@ def set_state(env: gym.Env[Any, Any], state: State) -> None:
     if env.has_wrapper_attr("has_reset") and not env.get_wrapper_attr("has_reset"):
         env.reset()
     simulator: Any = env.unwrapped
+    if isinstance(simulator, AtariEnv):
+        simulator.restore_state(state)
+        return
     name = env.spec.id if env.spec else type(simulator).__name__
     read = _reader(simulator)
     if read is None:
@@ -82,6 +88,8 @@ def set_state(env: gym.Env[Any, Any], state: State) -> None:
 
 def _reader(simulator: Any) -> Callable[[], State] | None:
     """Find how to read the state of an environment that has been reset, or None."""
+    if isinstance(simulator, AtariEnv):
+        return simulator.clone_state
     if is_mujoco(simulator):
         data = simulator.data
         concatenate = np.concatenate

@@ -1,9 +1,12 @@
-"""The MuJoCo tasks of the paper as plain data: ids, lengths, speeds, instructions, cameras."""
+"""The tasks of the paper as plain data: ids, lengths, speeds, instructions, cameras."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
+
+from prefrl.games import ALONGSIDE, FPS, GAME_IDS, GAMES, SEGMENT_STEPS
 
 
 @dataclass(frozen=True)
@@ -13,21 +16,21 @@ class Task:
     Attributes:
         name: What people type, e.g. ``hopper``.
         env_id: Registered Gymnasium id.
-        horizon: Steps of every episode. The paper removes all variable-length episodes; it does not
-            give the horizons of the two pendulums, so their 100 is our choice.
-        segment_steps: Steps of a clip: 1.5 seconds of video at ``fps``.
+        horizon: Steps of every episode; None for a game, which is one episode without an end. The paper removes all
+            variable-length episodes; it does not give the horizons of the two pendulums, so their 100 is our choice.
+        segment_steps: Steps of a clip: 1.5 seconds of video at ``fps``, 1.7 of a game.
         fps: Frames a second at which a clip is shown (video speed, not the simulator's clock).
         entropy: Coefficient of the policy's entropy bonus while it learns from the predicted reward.
         instructions: What an annotator is asked to look for, and what breaks a tie.
         camera: Keyword arguments given to the environment when it draws.
         true_reward: False for a behaviour that nobody has a formula for: only people can teach it, and its
             environment's reward is always 0.
-        comparisons: How many it was taught with where that differs from the other tasks' 700, or None.
+        comparisons: How many people taught it with, where that differs from 700, or None.
     """
 
     name: str
     env_id: str
-    horizon: int
+    horizon: int | None
     segment_steps: int
     fps: int
     entropy: float = 0.01
@@ -57,7 +60,7 @@ _JUMPS = {
     }
 }
 
-_ALL = (
+_MUJOCO = (
     Task(
         name="cheetah",
         env_id="prefrl/Cheetah-v0",
@@ -168,12 +171,37 @@ _ALL = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in _ALL}
+
+def _game(name: str, env_id: str, instructions: str = "", comparisons: int = 5500, **more: Any) -> Task:
+    return Task(name, env_id, None, SEGMENT_STEPS, FPS, instructions=instructions, comparisons=comparisons, **more)
+
+
+_GAMES = (
+    *(_game(name, GAME_IDS[name], game.instructions) for name, game in GAMES.items()),
+    _game(
+        ALONGSIDE,
+        GAME_IDS[ALONGSIDE],
+        "Prefer the clip in which you stay more nearly even with another car. Passing cars and being passed are both "
+        "bad; having no car around is fine.",
+        true_reward=False,
+        comparisons=1300,
+    ),
+)
+
+TASKS: dict[str, Task] = {task.name: task for task in (*_MUJOCO, *_GAMES)}
 
 
 def find_task(name: str) -> Task | None:
-    """Return the task of that name or Gymnasium id, or None where there is none."""
-    return TASKS.get(name) or next((task for task in _ALL if task.env_id == name), None)
+    """Return the task of that name or Gymnasium id, or None where there is none.
+
+    Each game of the emulator is one, too: ``ALE/Pong-v5`` is ``pong``, and ``ALE/Alien-v5`` a task without
+    instructions, whose name is its id.
+    """
+    rom = re.fullmatch(r"ALE/(\w+)-v5", name)
+    if rom:
+        known = next((game.name for game in GAMES.values() if game.rom == rom[1]), None)
+        return TASKS[known] if known else _game(name, name)
+    return TASKS.get(name) or next((task for task in TASKS.values() if task.env_id == name), None)
 
 
 def has_true_reward(env_id: str) -> bool:

@@ -70,7 +70,9 @@ class LearnedReward(VecEnvWrapper):
         self._last_obs = np.array(obs)
         self._return += rewards
         self._length += 1
-        for i in np.flatnonzero(dones):
+        for i in range(self.num_envs):
+            if not (dones[i] or infos[i].get("game_over")):  # a game's end inside an endless episode
+                continue
             infos[i]["episode"] = {"r": float(self._return[i]), "l": int(self._length[i]), "t": 0.0}
             self._return[i], self._length[i] = 0.0, 0
         return obs, rewards, dones, infos

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
@@ -15,6 +15,7 @@ from prefrl.config import EnvConfig, RunConfig
 from prefrl.envs.make import make_env
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import EnvError
+from prefrl.games import is_game
 from prefrl.reward_model.published import PublishedReward
 from prefrl.reward_model.schedule import n_initial
 from prefrl.rollout import checkpoint
@@ -60,10 +61,12 @@ class Surroundings(Protocol):
 def make_venv(env: EnvConfig, n_envs: int, seed: int) -> VecEnv:
     """The environments, each with its true return monitored, each seeded once."""
 
-    def maker(index: int) -> Callable[[], Monitor]:
-        return lambda: Monitor(make_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs))
+    def make() -> gym.Env[Any, Any]:
+        made = make_env(env.id, horizon=env.horizon, ends=env.ends, kwargs=env.kwargs)
+        # a game tells its own scores, and a monitor would keep all rewards of an episode that never ends
+        return made if is_game(env.id) else Monitor(made)
 
-    venv = DummyVecEnv([maker(i) for i in range(n_envs)])
+    venv = DummyVecEnv([make] * n_envs)
     venv.seed(seed)
     return venv
 
@@ -94,7 +97,7 @@ class RolloutRole:
         seed = seed_for(self.config.seed, Stream.POLICY, self.resumed_at)
         set_random_seed(seed)
         venv = make_venv(env, policy.n_envs, seed)
-        self.recorder = SegmentRecorder(venv, env.segment_steps, max(self.sync, self.start) // policy.n_envs)
+        self.recorder = SegmentRecorder(venv, env.segment_steps, self.sync // policy.n_envs)
         self.reward = LearnedReward(self.recorder, PublishedReward(db, run)) if self.learned else None
         self.normaliser = make_normaliser(self.reward or venv, policy)
         self.model = make_learner(policy, self.normaliser, seed)
@@ -137,7 +140,12 @@ class RolloutRole:
         return self.model.num_timesteps >= self.config.policy.steps
 
     def _collect_initial(self) -> None:
-        """Let the untrained policy act; its episodes count, its segments get the initial comparisons."""
+        """Let the untrained policy act; its episodes count, its segments get the initial comparisons.
+
+        Segments are cut at each exchange, so that memory does not grow with the number of comparisons: each time so
+        many that, where no episode ends, every start is as likely as any other.
+        """
+        wanted, n = 2 * n_initial(self.config.label), 0
         obs = self.recorder.reset()
         while self.recorder.n_env_steps < self.start and not self.around.stopping():
             if self.config.policy.normalize_obs:
@@ -145,12 +153,21 @@ class RolloutRole:
                 self.normaliser.obs_rms.update(obs)
                 obs = self.normaliser.normalize_obs(obs)
             obs = self.recorder.step(self.model.predict(obs)[0])[0]  # type: ignore[arg-type]  # no tuple: Box or Discrete
-        self.model.num_timesteps = self.recorder.n_env_steps
-        n = self.store_segments(2 * n_initial(self.config.label), "initial")
+            steps = self.model.num_timesteps = self.recorder.n_env_steps
+            if steps % self.sync == 0 or steps >= self.start:
+                n += self.store_segments(self._share(wanted, steps) - n, "initial")
         if n < 2 and not self.around.stopping():
             raise EnvError(self._too_few(n))
         self.around.beat(self.model.num_timesteps, "collected the untrained policy's segments")
         self.around.exchange()
+
+    def _share(self, wanted: int, steps: int) -> int:
+        """How many of the ``wanted`` segments should come from the first ``steps`` of the untrained policy."""
+        assert self.config.env.segment_steps is not None
+        before = (self.config.env.segment_steps - 1) * self.config.policy.n_envs  # no segment has ended yet
+        if steps >= self.start:
+            return wanted
+        return round(wanted * (steps - before) / (self.start - before)) if steps > before else 0
 
     def _too_few(self, n: int) -> str:
         """Why the untrained policy left no pair of segments, and what to change."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefrl.errors import DataError
+from prefrl.segments.frames import to_frames, to_stacks
 
 
 def encode_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -53,3 +54,26 @@ def decode_arrays(data: bytes) -> dict[str, NDArray[Any]]:
     except (ValueError, OSError, EOFError, RuntimeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{len(data)} stored bytes are not a readable npz archive: {error}") from error
     return arrays
+
+
+def encode_steps(obs: NDArray[Any], act: NDArray[Any]) -> bytes:
+    """Packs a segment's observations, (T, *obs), and actions; of stacks that slide, (T, K, H, W), each frame once."""
+    slides = obs.ndim == 4 and obs.dtype == np.uint8 and np.array_equal(obs[1:, :-1], obs[:-1, 1:])
+    return encode_arrays({"frames": to_frames(obs), "act": act} if slides else {"obs": obs, "act": act})
+
+
+def decode_steps(data: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Unpacks what `encode_steps` made; stacks are a read-only view over their frames.
+
+    Raises:
+        DataError: The bytes are damaged, or hold other arrays.
+    """
+    arrays = decode_arrays(data)
+    if arrays.keys() == {"frames", "act"}:
+        frames, act = arrays["frames"], arrays["act"]
+        if frames.ndim != 3 or not 0 < len(act) <= len(frames):
+            raise DataError(f"{frames.shape} frames do not belong to actions of shape {act.shape}")
+        return to_stacks(frames, len(frames) - len(act) + 1), act
+    if not {"obs", "act"} <= arrays.keys():
+        raise DataError(f"stored arrays are {sorted(arrays)}: obs and act are missing")
+    return arrays["obs"], arrays["act"]

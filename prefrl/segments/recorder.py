@@ -10,6 +10,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from prefrl.errors import EnvError
+from prefrl.segments.observed import Observed
 from prefrl.types import Segment
 
 
@@ -17,7 +18,8 @@ class SegmentRecorder(VecEnvWrapper):
     """Keeps the newest steps of every environment and cuts segments from them.
 
     It copies what it keeps, never cuts across a reset (a hidden one included), and takes the true reward
-    out of what the learner gets: rewards above it are zero and ``infos`` hold no episode return.
+    out of what the learner gets: rewards above it are zero and ``infos`` hold no episode return. Where a game ends
+    inside an endless episode, ``info["game_over"]`` and ``info["episode"]["r"]`` tell its true score.
 
     Args:
         venv: Environments whose rewards are the true ones.
@@ -29,7 +31,8 @@ class SegmentRecorder(VecEnvWrapper):
         super().__init__(venv)
         self.segment_steps = segment_steps
         self.capacity = n_steps + segment_steps - 1  # starts whose end lies in the next rollout are kept
-        self._obs: list[NDArray[Any]] = []
+        shape = venv.observation_space.shape or ()
+        self._obs = Observed(shape[0] if len(shape) == 3 else 0)
         self._act: list[NDArray[Any]] = []
         self._rew: list[NDArray[np.float64]] = []
         self._states: list[list[NDArray[Any] | None]] = []
@@ -47,6 +50,7 @@ class SegmentRecorder(VecEnvWrapper):
         """Reset every environment; steps before and after never share a segment."""
         obs = self.venv.reset()
         self._last_obs = self._checked(obs, "observation")
+        self._obs.see(self._last_obs, None)
         self._last_states = [_state(info) for info in self.venv.reset_infos]
         self._episode += 1
         self._life += 1
@@ -65,19 +69,22 @@ class SegmentRecorder(VecEnvWrapper):
         obs, rewards, dones, infos = self.venv.step_wait()
         self.n_env_steps += self.num_envs
         self._checked(rewards, "reward")
-        self._obs.append(self._last_obs)
+        self._obs.act()
         self._act.append(self._actions)
         self._rew.append(np.array(rewards, np.float64))
         self._states.append(self._last_states)
         self._where.append(np.stack([self._life, self._time], axis=1))
-        self._last_obs = self._checked(obs, "observation")
+        before, self._last_obs = self._last_obs, self._checked(obs, "observation")
+        self._obs.see(self._last_obs, before)
         self._return += rewards
         self._time += 1
         self._lived += 1
         states = []
         for i, (done, info) in enumerate(zip(dones, infos, strict=True)):
             states.append(_state(self.venv.reset_infos[i] if done else info))
-            info.pop("episode", None)
+            told = info.pop("episode", None)
+            if info.get("game_over") and told is not None:
+                self.episode_returns.append(float(told["r"]))
             if done or info.get("hidden_reset"):
                 self._life[i] += 1
                 self.n_short += int(self._lived[i] < self.segment_steps)
@@ -88,7 +95,7 @@ class SegmentRecorder(VecEnvWrapper):
                 self._time[i] = 0
                 self._return[i] = 0.0
         self._last_states = states
-        excess = len(self._obs) - self.capacity
+        excess = len(self._where) - self.capacity
         if excess > 0:
             self._drop(excess)
         return obs, np.zeros_like(rewards), dones, infos
@@ -103,20 +110,22 @@ class SegmentRecorder(VecEnvWrapper):
         """
         k = self.segment_steps
         starts = np.empty((0, 2), np.int64)
-        if len(self._obs) >= k:
+        if len(self._where) >= k:
             where = np.stack(self._where)  # (N, E, 2)
             starts = np.argwhere(where[: len(where) - k + 1, :, 0] == where[k - 1 :, :, 0])
         chosen = starts[rng.permutation(len(starts))[:n]]
         segments = [self._segment(int(s), int(e), env_steps, source) for s, e in chosen]
         rewards = [np.array([self._rew[t][e] for t in range(s, s + k)]) for s, e in chosen]
-        self._drop(max(0, len(self._obs) - (k - 1)))
+        self._drop(max(0, len(self._where) - (k - 1)))
         return segments, rewards
 
     def _segment(self, start: int, env: int, env_steps: int, source: str) -> Segment:
         steps = range(start, start + self.segment_steps)
         states = [self._states[t][env] for t in steps]
+        if states[0] is not None and states[0].dtype == np.uint8:  # an emulator's: the actions lead to all the others
+            del states[1:]
         return Segment(
-            obs=np.stack([self._obs[t][env] for t in steps]),
+            obs=self._obs.cut(start, self.segment_steps, env),
             act=np.stack([self._act[t][env] for t in steps]),
             states=None if any(s is None for s in states) else np.stack([s for s in states if s is not None]),
             env_index=env,
@@ -127,7 +136,8 @@ class SegmentRecorder(VecEnvWrapper):
         )
 
     def _drop(self, n: int) -> None:
-        for kept in (self._obs, self._act, self._rew, self._states, self._where):
+        self._obs.drop(n)
+        for kept in (self._act, self._rew, self._states, self._where):
             del kept[:n]
 
     def _checked(self, values: Any, what: str) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from prefrl.envs.atari import AtariEnv
 from prefrl.envs.make import AnyEnv, make_env
 from prefrl.envs.states import is_mujoco, set_state
 from prefrl.envs.tasks import Task, find_task
@@ -17,6 +18,7 @@ from prefrl.errors import EnvError
 from prefrl.segments.scene import Camera, Scene
 
 DEFAULT_FPS = 30.0
+ENLARGED = 2  # a game's pixel is 2 x 2 of the picture, so that the coding of colours, which halves sizes, blurs none
 # pygame, which draws Gymnasium's classic tasks, looks for a screen and a loudspeaker and complains
 _NO_SCREEN = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 MAX_SIZE = 4096
@@ -25,9 +27,12 @@ MAX_SIZE = 4096
 class ClipRenderer:
     """Draws the pictures of clips; one for each environment, kept for all of its clips.
 
+    An Atari game is played again from the state before the clip, with the clip's actions: the same frames come, and
+    people see them in colour, enlarged, with the score.
+
     MuJoCo environments are drawn without shadow, reflection, sky, fog, haze and multisampling; a task of the
     paper through its own camera (see :class:`prefrl.segments.scene.Camera`). Other environments draw themselves.
-    A picture depends on its state only, never on what was drawn before.
+    A picture depends on its state (or the state and the actions since) only, never on what was drawn before.
 
     Args:
         env_id: A task name or Gymnasium id, as for :func:`prefrl.envs.make.make_env`.
@@ -62,11 +67,13 @@ class ClipRenderer:
             self.close()
             raise
 
-    def frames(self, states: ArrayLike) -> list[NDArray[np.uint8]]:
-        """Draws one picture for each state.
+    def frames(self, states: ArrayLike, actions: ArrayLike = ()) -> list[NDArray[np.uint8]]:
+        """Draws one picture for each state, or of a game one after each action.
 
         Args:
-            states: What ``info["state"]`` held at the steps of the clip, shape (T, n_state).
+            states: What ``info["state"]`` held at the steps of the clip, shape (T, n_state); of a game the one before
+                the first action only, (1, n_bytes), uint8.
+            actions: What was done at the steps of the clip, shape (T,); only a game needs them.
 
         Returns:
             T pictures of shape (height, width, 3), RGB.
@@ -77,6 +84,8 @@ class ClipRenderer:
         """
         if self._env is None:
             raise EnvError(f"the renderer of {self._env_id} is closed")
+        if isinstance(self._env.unwrapped, AtariEnv):
+            return _replay(self._env_id, self._env, np.asarray(states), np.asarray(actions))
         try:
             found = np.asarray(states, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -119,6 +128,23 @@ class ClipRenderer:
                 f"{self._env_id} draws {picture.dtype} of shape {picture.shape}, not uint8 of shape (height, width, 3)"
             )
         return picture
+
+
+def _replay(env_id: str, env: AnyEnv, states: NDArray[Any], actions: NDArray[Any]) -> list[NDArray[np.uint8]]:
+    if states.ndim != 2 or len(states) != 1 or states.dtype != np.uint8:
+        raise EnvError(
+            f"clips of {env_id} are played again from one state, uint8 of shape (1, n), but this is {states.dtype} of "
+            f"shape {states.shape}"
+        )
+    if actions.ndim != 1 or not all(env.action_space.contains(action) for action in actions):
+        raise EnvError(f"the actions of a clip of {env_id} are not all in {env.action_space}")
+    set_state(env, states[0])
+    pictures = []
+    for action in actions:
+        env.step(action)
+        picture: Any = env.render()
+        pictures.append(picture.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1))
+    return pictures
 
 
 def fps_of(env_id: str, kwargs: Mapping[str, Any] | None = None) -> float:

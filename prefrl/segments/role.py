@@ -101,7 +101,7 @@ class RendererRole:
         if segment.states is None:
             return f"{self.config.env.id} recorded no simulator states to draw from"
         try:
-            return encode_clip(renderer.frames(segment.states), self._fps)
+            return encode_clip(renderer.frames(segment.states, segment.act), self._fps)
         except ConfigError:
             raise
         except PrefrlError as error:

@@ -158,7 +158,7 @@ segment_data = Table(
     "segment_data",
     metadata,
     Column("segment_id", BigId, Key("segment.id", ondelete="CASCADE"), primary_key=True),
-    Column("arrays", LargeBinary, nullable=False),  # npz: obs, act
+    Column("arrays", LargeBinary, nullable=False),  # npz: obs (of stacks of frames: frames), act
     Column("states", LargeBinary),  # npz: states, to draw the clip from
 )
 

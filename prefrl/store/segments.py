@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from prefrl.errors import DataError
-from prefrl.segments.codec import decode_arrays, encode_arrays
+from prefrl.segments.codec import decode_arrays, decode_steps, encode_arrays, encode_steps
 from prefrl.store.engine import Database
 from prefrl.store.records import chunks, insert_or_ignore, whole
 from prefrl.store.schema import clip, comparison, query, run, segment, segment_data, segment_truth
@@ -40,7 +40,7 @@ def add_segments(
     for index, one in enumerate(segments):  # before the transaction: packing takes time
         if one.digest not in packed:
             truth = None if true_rewards is None else _truth(one, true_rewards[index])
-            packed[one.digest] = (one, _data(one), truth)
+            packed[one.digest] = (one, pack_segment(one), truth)
     with db.write() as connection:
         # one writer at a time: ids follow the order given, and two with equal segments cannot deadlock
         connection.execute(sa.select(run.c.id).where(run.c.id == run_id).with_for_update(key_share=True))
@@ -57,6 +57,21 @@ def add_segments(
             found = sa.select(segment.c.digest, segment.c.id).where(segment.c.digest.in_(some))
             ids.update(connection.execute(found.where(segment.c.run_id == run_id)).all())
     return [ids[one.digest] for one in segments]
+
+
+def pack_segment(one: Segment) -> dict[str, Any]:
+    """The arrays of a segment as the columns of `segment_data`; an emulator has one state for all steps.
+
+    Raises:
+        DataError: It is empty or its arrays differ in length.
+    """
+    lengths = {len(one.obs), len(one.act)}
+    if one.states is not None and not one.replayed:
+        lengths.add(len(one.states))
+    if len(lengths) != 1 or 0 in lengths:
+        raise DataError(f"a segment has arrays of {sorted(lengths)} steps: all must have the same number, not 0")
+    states = None if one.states is None else encode_arrays({"states": one.states})
+    return {"arrays": encode_steps(one.obs, one.act), "states": states}
 
 
 def load_segments(db: Database, ids: Iterable[int], *, with_states: bool = False) -> dict[int, Segment]:
@@ -154,14 +169,6 @@ def _row(run_id: int, one: Segment) -> dict[str, Any]:
     }
 
 
-def _data(one: Segment) -> dict[str, Any]:
-    lengths = {len(one.obs), len(one.act)} | ({len(one.states)} if one.states is not None else set())
-    if len(lengths) != 1 or 0 in lengths:
-        raise DataError(f"a segment has arrays of {sorted(lengths)} steps: all must have the same number, not 0")
-    states = None if one.states is None else encode_arrays({"states": one.states})
-    return {"arrays": encode_arrays({"obs": one.obs, "act": one.act}), "states": states}
-
-
 def _truth(one: Segment, rewards: NDArray[Any]) -> dict[str, Any]:
     values = np.asarray(rewards, dtype=np.float64)
     if values.shape != (len(one),) or not np.isfinite(values).all():
@@ -179,17 +186,20 @@ def _truth_rows(db: Database, statement: sa.Select[Any], ids: Iterable[int]) -> 
 
 
 def _segment(row: sa.Row[Any], with_states: bool) -> Segment:
-    arrays = _unpack(row.id, row.arrays)
-    if not {"obs", "act"} <= arrays.keys():
-        raise DataError(f"segment {row.id}: its stored arrays are {sorted(arrays)}: obs and act are missing")
+    try:
+        obs, act = decode_steps(row.arrays)
+    except DataError as error:
+        raise _damaged(row.id, error) from error
     states = _unpack(row.id, row.states)["states"] if with_states and row.states is not None else None
-    return Segment(
-        arrays["obs"], arrays["act"], states, row.env_index, row.episode, row.start, row.env_steps, row.source
-    )
+    return Segment(obs, act, states, row.env_index, row.episode, row.start, row.env_steps, row.source)
 
 
 def _unpack(segment_id: int, blob: bytes) -> dict[str, NDArray[Any]]:
     try:
         return decode_arrays(blob)
     except DataError as error:
-        raise DataError(f"segment {segment_id}: {error}: restore the database from a backup") from error
+        raise _damaged(segment_id, error) from error
+
+
+def _damaged(segment_id: int, error: DataError) -> DataError:
+    return DataError(f"segment {segment_id}: {error}: restore the database from a backup")

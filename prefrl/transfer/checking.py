@@ -111,8 +111,6 @@ def _segment(row: dict[str, Any], name: str, run: Target) -> Segment:
         if act.min() < 0 or act.max() >= run.n_actions:
             raise RowError(f"{name}_act holds {act.min()} to {act.max()}; actions go from 0 to {run.n_actions - 1}")
     states = None if row.get(f"{name}_states") is None else _array(row, f"{name}_states", np.dtype(np.float64))
-    if states is not None and (states.ndim < 2 or len(states) != run.segment_steps):
-        raise RowError(f"{name}_states has shape {states.shape}: ({run.segment_steps}, n_state) is needed")
     for what, array in (("obs", obs), ("act", act)):
         if array.dtype.kind == "f" and np.abs(array).max(initial=0) > np.finfo(np.float32).max:
             raise RowError(f"{name}_{what} holds numbers beyond 3.4e38, more than the reward model's float32 can hold")
@@ -120,6 +118,8 @@ def _segment(row: dict[str, Any], name: str, run: Target) -> Segment:
     # marked as imported: only segments of the run itself have true rewards, and are asked about
     source = f"import:{_text(row, f'{name}_source', '')}".removesuffix(":")
     segment = Segment(obs, act, states, **where, source=source)
+    if states is not None and (states.ndim < 2 or not (segment.replayed or len(states) == run.segment_steps)):
+        raise RowError(f"{name}_states has shape {states.shape}: ({run.segment_steps}, n_state) is needed")
     digest = row.get(f"{name}_digest")
     if digest is not None and digest != segment.digest:
         raise RowError(f"{name}_digest does not match the arrays: they were changed or damaged")

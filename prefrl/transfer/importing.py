@@ -14,12 +14,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from prefrl.errors import DataError
-from prefrl.segments.codec import encode_arrays
 from prefrl.store.clock import now_ms
 from prefrl.store.comparisons import SERIES, append
 from prefrl.store.engine import Database
 from prefrl.store.records import chunks, insert_or_ignore, lock_counter, set_counter
 from prefrl.store.schema import comparison, segment, segment_data
+from prefrl.store.segments import pack_segment
 from prefrl.transfer.checking import Row, check_row
 from prefrl.transfer.columns import Target, target
 from prefrl.transfer.exporting import to_json
@@ -117,8 +117,7 @@ def _stage(run: Target, file: Path, labels: str | None) -> Staged:
 def _packed(run: Target, one: Segment) -> tuple[dict[str, Any], dict[str, Any]]:
     names = ("digest", "env_index", "episode", "start", "env_steps", "source")
     row = {"run_id": run.run_id, "n_steps": len(one), **{name: getattr(one, name) for name in names}}
-    states = None if one.states is None else encode_arrays({"states": one.states})
-    return row, {"arrays": encode_arrays({"obs": one.obs, "act": one.act}), "states": states}
+    return row, pack_segment(one)
 
 
 def _decoded(staged: Staged, file: Path, labels: str | None) -> list[Row]:

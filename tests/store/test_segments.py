@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from prefrl.errors import DataError
 from prefrl.segments.codec import decode_arrays, encode_arrays
+from prefrl.segments.frames import to_stacks
 from prefrl.store import comparisons, queue, runs, segments
 from prefrl.store.engine import Database
 from prefrl.store.schema import segment_data, segment_truth
@@ -54,6 +56,76 @@ def test_codec_refuses_pickles_and_damage() -> None:
     for data in (pickled.getvalue(), single.getvalue(), b"", b"\x00" * 99, good[:middle], flipped):
         with pytest.raises(DataError, match="not a readable npz"):
             decode_arrays(data)
+
+
+def stacked(seed: int, size: int = 84, k: int = 4, n_steps: int = 25) -> Segment:
+    """A segment of an Atari game: something small moves over a screen that is mostly empty."""
+    rng = np.random.default_rng(seed)
+    frames = np.zeros((n_steps + k - 1, size, size), np.uint8)
+    for t, frame in enumerate(frames):
+        frame[10 : 10 + 3, t : t + 3] = rng.integers(1, 256)
+    state = rng.integers(0, 256, (1, 14_400), dtype=np.uint8)
+    return Segment(to_stacks(frames, k), rng.integers(0, 6, n_steps), state)
+
+
+def test_stacked_frames_come_back_as_views_over_single_ones(db: Database, run_id: int) -> None:
+    one = stacked(0)
+    copied = Segment(one.obs.copy(), one.act, one.states)
+    assert copied.digest == one.digest
+    ids = segments.add_segments(db, run_id, [one, copied], None)
+    assert ids[0] == ids[1]
+    found = segments.load_segments(db, ids, with_states=True)[ids[0]]
+    assert found.obs.shape == (25, 4, 84, 84)
+    assert found.obs.dtype == np.uint8
+    assert not found.obs.flags.writeable
+    assert found.digest == one.digest
+    for name in ("obs", "act", "states"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(one, name))
+    with db.read() as connection:
+        (size,) = connection.execute(sa.select(sa.func.length(segment_data.c.arrays))).scalars()
+    assert size < 15_000
+
+
+def test_many_loaded_segments_take_hardly_more_memory_than_their_frames(db: Database, run_id: int) -> None:
+    n, size = 1000, 36
+    ids = segments.add_segments(db, run_id, [stacked(i, size) for i in range(n)], None)
+    segments.load_segments(db, ids[:1])
+    tracemalloc.start()
+    try:
+        found = segments.load_segments(db, ids)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    frames = n * (28 * size * size + 25 * 8)
+    assert len(found) == n
+    assert held < 1.3 * frames
+    assert sum(one.obs.size for one in found.values()) > 3 * frames, "as stacks they would not fit"
+
+
+def test_an_emulator_has_one_state_and_what_is_no_stack_is_stored_as_it_is(db: Database, run_id: int) -> None:
+    one = stacked(0)
+    backwards = Segment(np.ascontiguousarray(one.obs[::-1]), one.act)
+    (id_,) = segments.add_segments(db, run_id, [backwards], None)
+    np.testing.assert_array_equal(segments.load_segments(db, [id_])[id_].obs, backwards.obs)
+    with pytest.raises(DataError, match=r"arrays of \[1, 25\] steps"):  # one state is an emulator's bytes only
+        segments.add_segments(db, run_id, [Segment(one.obs, one.act, np.zeros((1, 9)))], None)
+    with pytest.raises(DataError, match=r"arrays of \[2, 25\] steps"):
+        segments.add_segments(db, run_id, [Segment(one.obs, one.act, np.zeros((2, 9), np.uint8))], None)
+
+
+@pytest.mark.parametrize("n", [0, 3, 30])
+def test_frames_that_do_not_fit_the_actions_are_named(db: Database, run_id: int, n: int) -> None:
+    (id_,) = segments.add_segments(db, run_id, [stacked(0)], None)
+    arrays = encode_arrays({"frames": np.zeros((28, 3, 3), np.uint8), "act": np.zeros(n, np.int64)})
+    with db.write() as connection:
+        connection.execute(sa.update(segment_data).values(arrays=arrays))
+    if n == 3:  # stacks of 26 are possible, too: what they mean is for the run's spaces to say
+        assert segments.load_segments(db, [id_])[id_].obs.shape == (3, 26, 3, 3)
+        return
+    with pytest.raises(
+        DataError, match=rf"segment {id_}: \(28, 3, 3\) frames do not belong to actions of shape \({n},\)"
+    ):
+        segments.load_segments(db, [id_])
 
 
 def test_segments_come_back_equal(db: Database, run_id: int, new_segment) -> None:

@@ -3,13 +3,16 @@ from __future__ import annotations
 import pytest
 
 from prefrl.errors import ConfigError
+from prefrl.games import ALONGSIDE
 from prefrl.presets import beneath, merged
+from prefrl.resolve import resolve
 from prefrl.settings import from_dict, from_given, to_dict
 
 
 def test_a_game_brings_the_papers_settings_and_what_is_given_wins() -> None:
     config = from_given({"env": {"id": "pong"}, "reward": {"output_std": 1.0}})
-    assert (config.policy.learner, config.policy.n_envs, config.label.budget) == ("a2c", 16, 5500)
+    assert (config.policy.learner, config.policy.n_envs, config.label.budget) == ("a2c", 16, None)
+    assert [resolve(from_given({"env": {"id": name}})).label.budget for name in ("pong", ALONGSIDE)] == [5500, 1300]
     assert config.reward.output_std == 1.0
     assert config.reward.dropout == 0.5
     assert from_dict({"env": {"id": "pong"}}).policy.learner == "trpo"  # what is stored is taken as it is

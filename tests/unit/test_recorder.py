@@ -178,6 +178,7 @@ def twin(recorder):
     """One that has recorded the same steps, so that cutting it leaves the other as it was."""
     other = SegmentRecorder.__new__(SegmentRecorder)
     vars(other).update({name: copy.copy(value) for name, value in vars(recorder).items()})
+    other._obs = copy.deepcopy(recorder._obs)
     return other
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from prefrl.errors import DataError, StoreError
+from prefrl.segments.frames import to_stacks
 from prefrl.store.comparisons import NewComparison, active, add_comparisons, supersede, tail
 from prefrl.store.engine import Database
 from prefrl.store.runs import create_run, get_run
@@ -399,6 +400,32 @@ def test_any_arrays_round_trip(tmp_path_factory: pytest.TempPathFactory, suffix:
             files.append(folder / f"{name}{suffix}")
             export_comparisons(db, "hopper", files[-1])
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@FORMATS
+def test_stacked_frames_and_an_emulators_state_round_trip(tmp_path: Path, suffix: str) -> None:
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (2, T + 3, 5, 6), dtype=np.uint8)
+    states = rng.integers(0, 256, (2, 1, 90), dtype=np.uint8)
+    first, second = (Segment(to_stacks(frames[i], 4), rng.integers(0, 5, T), states[i]) for i in (0, 1))
+    spaces = {"obs_shape": [4, 5, 6], "act_shape": [], "n_actions": 5}
+    file = tmp_path / f"a{suffix}"
+    for name in ("a", "b"):
+        with Database.create(f"sqlite:///{tmp_path}/{name}.db") as db:
+            run_id = new_run(db, spaces=spaces)
+            if name == "a":
+                ids = add_segments(db, run_id, [first, second], None)
+                add_comparisons(db, run_id, [NewComparison(ids[0], ids[1], Preference.LEFT, "ann", "one")])
+                export_comparisons(db, "hopper", file)
+                continue
+            assert import_comparisons(db, "hopper", file) == 1
+            found = {one.digest: one for one in load_segments(db, [1, 2], with_states=True).values()}
+    for one in (first, second):
+        back = found[one.digest]
+        assert back.replayed
+        assert np.array_equal(back.states, one.states)
+        assert np.array_equal(back.obs, one.obs)
+        assert not back.obs.flags.writeable, "a view over single frames here, too"
 
 
 def test_a_number_that_parquet_would_round_is_refused(db: Database, tmp_path: Path) -> None:
