@@ -13,7 +13,8 @@ from labeling_app.rights import may_enter
 _ROOM = ".stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem; }"
 # where a pass takes longer than half a second Streamlit fades what is there to a third: clips that somebody looks at
 _CLEAR = ".stApp [data-stale=true] { opacity: 1 !important; }"
-_WORDS = ".stApp { word-break: keep-all; overflow-wrap: break-word; }"  # Korean breaks between words, too
+# Korean breaks between words, too; Streamlit says otherwise of each block of text
+_WORDS = ".stApp * { word-break: keep-all !important; overflow-wrap: break-word; }"
 _NO_STOP = "[data-testid=stStatusWidget] button { display: none; }"  # a pass that is stopped stores nothing
 _STYLE = f"<style>{_ROOM} {_CLEAR} {_WORDS} {_NO_STOP}</style>"
 

@@ -51,8 +51,9 @@ class PolicyConfig:
     """Environments stepped side by side."""
     n_steps: int | None = None
     """Time steps of each environment between two updates; by default 512 for trpo, 5 for a2c, else 1024."""
-    sync_every: int = 1024
-    """Agent steps between two exchanges (segments out, newest reward in), rounded up to a rollout."""
+    sync_every: int = 0
+    """Agent steps between two exchanges (segments out, newest reward in), rounded up to a rollout; 0 means a hundredth
+    of the run, from 1,024 to 16,384: each costs the reward's fit_steps, however long the run."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the learner, over the defaults of prefrl.rollout.learners."""
     normalize_obs: bool = True
@@ -199,7 +200,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "policy.steps": (1, _INF),
     "policy.n_envs": (1, _INF),
     "policy.n_steps": (1, _INF),
-    "policy.sync_every": (1, _INF),
+    "policy.sync_every": (0, _INF),
     "policy.checkpoint_every": (1, _INF),
     "policy.decay_steps": (0, _INF),
     "policy.threads": (1, _INF),

@@ -6,10 +6,21 @@ import dataclasses
 
 from prefrl.config import AHEAD, BUDGET, FEWEST_HELD_OUT, HELD_OUT, LEAST_LAG, LabelConfig, PolicyConfig, RunConfig
 
+MOST_EXCHANGES, CLOSEST, WIDEST = 100, 1024, 16_384  # of a run; agent steps between two of them
 
-def resolve_n_steps(policy: PolicyConfig) -> PolicyConfig:
-    """Fill in the learner's own number of steps between two updates."""
-    return dataclasses.replace(policy, n_steps=policy.n_steps or {"trpo": 512, "a2c": 5}.get(policy.learner, 1024))
+
+def resolve_policy(policy: PolicyConfig) -> PolicyConfig:
+    """Fill in the learner's own number of steps between two updates, and those between two exchanges."""
+    return dataclasses.replace(
+        policy,
+        n_steps=policy.n_steps or {"trpo": 512, "a2c": 5}.get(policy.learner, 1024),
+        sync_every=policy.sync_every or usual_sync(policy.steps),
+    )
+
+
+def usual_sync(steps: int) -> int:
+    """Agent steps between two exchanges in a run of ``steps``, unless told otherwise."""
+    return min(max(CLOSEST, steps // MOST_EXCHANGES), WIDEST)
 
 
 def resolve_label(label: LabelConfig, steps: int, comparisons: int | None = None) -> LabelConfig:
@@ -42,7 +53,7 @@ def resolve(config: RunConfig) -> RunConfig:
         env = dataclasses.replace(
             env, horizon=env.horizon or task.horizon, segment_steps=env.segment_steps or task.segment_steps
         )
-    policy = resolve_n_steps(config.policy)
+    policy = resolve_policy(config.policy)
     if task is not None and policy.learner == "trpo" and "ent_coef" not in policy.kwargs:
         policy = dataclasses.replace(policy, kwargs={**policy.kwargs, "ent_coef": task.entropy})
     env = dataclasses.replace(env, segment_steps=env.segment_steps or 25)

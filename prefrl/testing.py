@@ -15,7 +15,7 @@ from prefrl.config import PolicyConfig, RewardConfig
 from prefrl.envs.check import check_env
 from prefrl.errors import PrefrlError
 from prefrl.oracle.teachers import Judged, ReturnStatistics, Teacher
-from prefrl.resolve import resolve_n_steps
+from prefrl.resolve import resolve_policy
 from prefrl.reward_model.ensemble import RewardEnsemble
 from prefrl.reward_model.nets import RewardNet
 from prefrl.reward_model.selection import Selector, draw_candidates
@@ -98,7 +98,7 @@ def check_learner(name: str) -> None:
     from prefrl.rollout.learners import make_learner
     from prefrl.rollout.role import make_venv
 
-    config = resolve_n_steps(PolicyConfig(learner=name, n_envs=2, n_steps=32))
+    config = resolve_policy(PolicyConfig(learner=name, n_envs=2, n_steps=32))
     venv = make_venv(EnvConfig(id="pendulum", horizon=16), 2, seed=0)
     try:
         learner = make_learner(config, venv, seed=0)

@@ -73,6 +73,19 @@ def to_metrics(one: Evidence) -> dict[str, float]:
     return {f"{PREFIX}{name}": float(getattr(one, name)) for name in ("n", "claimed", "seen", "variance")}
 
 
+def window_to_metrics(window: Evidence) -> dict[str, float]:
+    """What is looked at together, for those who show it."""
+    if not window.n:
+        return {}
+    return {f"{PREFIX}window_{name}": float(getattr(window, name)) for name in ("n", "claimed", "seen")}
+
+
+def window_words(metrics: Mapping[str, float]) -> str:
+    """The same in a few words, or an empty string where nothing was held out."""
+    n, claimed, seen = (metrics.get(f"{PREFIX}window_{name}", 0.0) for name in ("n", "claimed", "seen"))
+    return f"newer clip preferred in {seen:g} of the last {n:.0f}; the reward expected {claimed:.0f}" if n else ""
+
+
 def from_metrics(metrics: Mapping[str, float]) -> Evidence:
     """The way back; nothing from a version before which nobody answered any."""
     n, claimed, seen, variance = (metrics.get(f"{PREFIX}{name}", 0.0) for name in ("n", "claimed", "seen", "variance"))

@@ -12,7 +12,7 @@ from prefrl.reward_model.calibration import DETAIL
 from prefrl.reward_model.dataset import PreferenceDataset, stack_features, stack_steps
 from prefrl.reward_model.ensemble import tensors_from_bytes, tensors_to_bytes
 from prefrl.reward_model.fitting import Fitter
-from prefrl.reward_model.held_out import ALARM, alarms, from_metrics, recent, to_metrics
+from prefrl.reward_model.held_out import ALARM, alarms, from_metrics, recent, to_metrics, window_to_metrics
 from prefrl.reward_model.published import new_ensemble
 from prefrl.reward_model.schedule import budget_of, held_out_scheduled, n_held_out, n_initial, n_scheduled
 from prefrl.reward_model.selection import SELECTORS, Selector, at_random, by_logit, choose, draw_candidates
@@ -264,7 +264,8 @@ class RewardRole:
         if self._alarmed and not before:
             add_event(self.db, self.run.id, self.name, "hacking", f"the reward may be exploited: {window.words}")
         told = {ALARM: float(self._alarmed)} if window.n >= FEWEST_HELD_OUT else {}
-        return {"disagreement": disagreement(self.ensemble, list(now.values()), noise), **to_metrics(new), **told}
+        apart = {"disagreement": disagreement(self.ensemble, list(now.values()), noise)}
+        return {**apart, **to_metrics(new), **window_to_metrics(window), **told}
 
     def _due(self, env_steps: int) -> int:
         """Minibatches to take now: the pretraining's, those of an exchange, or none."""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from prefrl.report.markup import duration
 from prefrl.report.ranking import Ranked
-from prefrl.reward_model.held_out import ALARM
+from prefrl.reward_model.held_out import ALARM, window_words
 from prefrl.run.status import Status
 
 PLAIN_EVERY_S = 10.0
@@ -142,6 +142,8 @@ def table(status: Status, speed: float) -> RenderableType:
     for name, label in _METRICS:
         if name in status.metrics:
             grid.add_row(label, f"{status.metrics[name]:.4g}")
+    if held_out := window_words(status.metrics):
+        grid.add_row("held out", held_out)
     if status.metrics.get(ALARM):
         grid.add_row(Text("alarm", style="bold red"), Text(EXPLOITED, style="bold red"))
     for role in status.roles:

@@ -30,7 +30,7 @@ import torch
 torch.set_num_threads(1)
 from stable_baselines3.common.callbacks import BaseCallback
 from prefrl.config import EnvConfig, PolicyConfig
-from prefrl.resolve import resolve_n_steps
+from prefrl.resolve import resolve_policy
 from prefrl.rollout.learners import make_learner, make_normaliser
 from prefrl.rollout.role import make_venv
 
@@ -42,7 +42,7 @@ class Clock(BaseCallback):
         return True
 
 task, learner, n_envs, n_steps, steps = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
-policy = resolve_n_steps(PolicyConfig(learner=learner, n_envs=n_envs, n_steps=n_steps))
+policy = resolve_policy(PolicyConfig(learner=learner, n_envs=n_envs, n_steps=n_steps))
 venv = make_normaliser(make_venv(EnvConfig(id=task), n_envs, seed=0), policy)
 model = make_learner(policy, venv, seed=0)
 model.learn(steps, callback=Clock())

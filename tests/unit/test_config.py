@@ -27,7 +27,7 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "policy.steps": [0, -1],
     "policy.n_envs": [0],
     "policy.n_steps": [0],
-    "policy.sync_every": [0],
+    "policy.sync_every": [-1],
     "policy.checkpoint_every": [0],
     "policy.decay_steps": [-1],
     "policy.threads": [0],
@@ -405,10 +405,18 @@ def test_resolve_fills_in_the_tasks_values(task: str, horizon: int, segment_step
     assert config.label.tau == config.query.max_age == 30_000
 
 
+@pytest.mark.parametrize(
+    ("steps", "sync"), [(1, 1024), (60_000, 1024), (300_000, 3000), (1_000_000, 10_000), (20_000_000, 16_384)]
+)
+def test_a_run_has_about_a_hundred_exchanges(steps: int, sync: int) -> None:
+    assert resolve(RunConfig(policy=PolicyConfig(steps=steps))).policy.sync_every == sync
+    assert resolve(RunConfig(policy=PolicyConfig(steps=steps, sync_every=7))).policy.sync_every == 7
+
+
 def test_resolve_keeps_what_was_set() -> None:
     config = RunConfig(
         env=EnvConfig(id="hopper", horizon=500, segment_steps=20),
-        policy=PolicyConfig(n_steps=64, kwargs={"ent_coef": 0.5, "gamma": 0.9}),
+        policy=PolicyConfig(n_steps=64, sync_every=640, kwargs={"ent_coef": 0.5, "gamma": 0.9}),
         query=QueryConfig(max_age=5),
         label=LabelConfig(budget=30, tau=9, oracle="none", max_lag=0, ahead=3, held_out_share=0.2),
     )

@@ -191,6 +191,12 @@ def test_a_short_run_that_becomes_a_long_one_is_not_behind_a_schedule_before_its
     assert role.late_answers() == "8 answers behind the schedule", "the first comparisons, of which none is there"
 
 
+@pytest.mark.parametrize(("asked", "then"), [(0, 2000), (64, 64)])
+def test_a_run_that_becomes_a_long_one_has_its_exchanges_further_apart_unless_told_otherwise(db, asked, then):
+    run = make_run(db, settings(steps=1000, sync_every=asked))
+    assert from_dict(extend(db, run, 200_000, None).config).policy.sync_every == then
+
+
 def test_a_run_that_is_stopped_goes_on_from_there(db):
     run = make_run(db, settings(n_envs=2, steps=512, checkpoint_every=10_000))
     around = go(db, run, stop_at=300)
@@ -244,5 +250,5 @@ def test_stopping_while_the_untrained_policy_acts_writes_nothing_half(db):
     [(0, 300_000, 10_000), (5000, 300_000, 5000), (0, 3000, 1024), (10, 300_000, 1024)],
 )
 def test_a_reward_may_be_a_thirtieth_of_the_run_old_but_at_least_one_exchange(max_age, steps, expected):
-    config = resolve(from_dict({"policy": {"steps": steps}, "reward": {"max_age": max_age}}))
+    config = resolve(from_dict({"policy": {"steps": steps, "sync_every": 1024}, "reward": {"max_age": max_age}}))
     assert max_reward_age(config) == expected

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from prefrl.config import RunConfig
 from prefrl.resolve import resolve
+from prefrl.reward_model.held_out import ALARM, Evidence, window_to_metrics
 from prefrl.run import view
 from prefrl.run.status import RoleStatus, Status, read_status
 from prefrl.settings import to_dict
@@ -50,3 +51,16 @@ def test_a_run_that_waits_says_for_what_and_says_it_once(status: Status, monkeyp
     shown.show(dataclasses.replace(status, env_steps=3200, roles=[dataclasses.replace(reward, state="fitting")]))
     assert "100 steps/s" in out.getvalue().splitlines()[-1], "while it waited it was not slow"
     assert len(out.getvalue().splitlines()) == 4
+
+
+def test_what_is_held_out_is_shown_before_there_is_cause_for_alarm(status: Status) -> None:
+    def shown(metrics: dict[str, float]) -> str:
+        out = io.StringIO()
+        Console(file=out, width=200).print(view.table(dataclasses.replace(status, metrics=metrics), 0.0))
+        return out.getvalue()
+
+    window = window_to_metrics(Evidence(n=30, claimed=26.6, seen=24.5))
+    assert "newer clip preferred in 24.5 of the last 30; the reward expected 27" in shown(window)
+    assert "alarm" not in shown(window)
+    assert "exploited" in shown(window | {ALARM: 1.0})
+    assert "held out" not in shown(window_to_metrics(Evidence()))
