@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from labeling_app.annotator import clean_name
+from labeling_app.instructions import task_instructions
 from labeling_app.session import Ack, Held
 from labeling_app.states import PageState, Situation
 from labeling_app.words import LANGUAGES, PARTS, ack_line, choose, load, state_words
+from prefrl.store.runs import Run
 
 APP = Path(__file__).parents[2] / "labeling_app"
 
@@ -37,6 +39,17 @@ def test_same_keys_and_places(language: str) -> None:
     for key, text in english.items():
         assert places(text) == places(other[key]), key
         assert bool(text) == bool(other[key]), key
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_game_has_the_papers_instructions_and_another_games_owner_writes_them(language: str) -> None:
+    def asked(env_id: str) -> str:
+        run = Run(1, "r", {"env": {"id": env_id}}, {}, "created", 0)
+        return task_instructions(run, load(language))
+
+    assert asked("ALE/Pong-v5") == asked("pong") != asked("enduro-alongside")
+    assert asked("pong").strip("*")
+    assert asked("ALE/Alien-v5") == ""
 
 
 def test_korean_is_korean() -> None:

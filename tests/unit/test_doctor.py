@@ -111,6 +111,16 @@ def test_missing_and_old_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(human["av"]) == f"MISSING  {words}"
 
 
+def test_a_game_is_tried_and_half_of_its_extra_is_named() -> None:
+    code, gl, _ = doctor.CHILDREN["ale-py"]
+    played = doctor.find_import("ale-py", doctor.try_out(code, gl, 60))
+    assert str(played) == "ok  Atari games play"
+    without = doctor.try_out(f"import sys\nsys.modules['cv2'] = None\n{code}", gl, 60)
+    failed = str(doctor.find_import("ale-py", without))
+    assert failed.startswith("MISSING  ale-py does not work (ModuleNotFoundError: import of cv2 halted")
+    assert failed.endswith("type  pip install 'prefrl[atari]'")
+
+
 def test_what_is_not_installed_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
 

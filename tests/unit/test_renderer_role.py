@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from prefrl.config import EnvConfig, LabelConfig, RunConfig
 from prefrl.envs.make import make_env
 from prefrl.errors import ConfigError, EnvError
 from prefrl.resolve import resolve
 from prefrl.segments import role as module
+from prefrl.segments.recorder import SegmentRecorder
 from prefrl.segments.role import BATCH, RendererRole, be_polite
 from prefrl.segments.video import probe_video
 from prefrl.settings import to_dict
@@ -74,6 +76,32 @@ def draw_all(role: RendererRole) -> int:
     while role.step():
         n += 1
     return n
+
+
+def test_the_clips_of_a_game_are_played_again_and_a_damaged_state_stops_nothing(db: Database) -> None:
+    run = make_run(db, "pong")
+    recorder = SegmentRecorder(DummyVecEnv([lambda: make_env("pong")]), T, 40)
+    recorder.seed(0)
+    recorder.reset()
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        recorder.step(rng.integers(6, size=1))
+    segments, _ = recorder.cut(4, rng, env_steps=0, source="policy")
+    assert segments[1].states is not None
+    segments[1] = dataclasses.replace(segments[1], states=segments[1].states[:, :5000])
+    ids = ask(db, run, segments)
+    role = RendererRole(db, run)
+    assert draw_all(role) == 4
+    states = clip_states(db, ids)
+    assert [states[i].state for i in ids] == ["ready", "failed", "ready", "ready"]
+    assert "5000 bytes are not a state of pong" in (states[ids[1]].reason or "")
+    for i in (ids[0], *ids[2:]):
+        video = load_clip(db, i)
+        assert video is not None
+        info = probe_video(video)
+        assert (info.width, info.height, info.fps) == (320, 420, 15)
+        assert info.n_frames == T + 6, "and the last picture for 0.4 s more"
+    role.close()
 
 
 @pytest.mark.parametrize(("task", "fps"), [("hopper", 40), ("pendulum", 10), ("backflip-hopper", 80)])
