@@ -51,9 +51,8 @@ class PolicyConfig:
     """Environments stepped side by side."""
     n_steps: int | None = None
     """Time steps of each environment between two updates; by default 512 for trpo, 5 for a2c, else 1024."""
-    sync_every: int = 0
-    """Agent steps between two exchanges (segments out, newest reward in), rounded up to a rollout; 0 means a hundredth
-    of the run, from 1,024 to 16,384: each costs the reward's fit_steps, however long the run."""
+    sync_every: int = 1024
+    """Agent steps between two exchanges (segments out, newest reward in), rounded up to a rollout."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the learner, over the defaults of prefrl.rollout.learners."""
     normalize_obs: bool = True
@@ -91,8 +90,9 @@ class RewardConfig:
     """Comparisons of a minibatch, for each member its own."""
     pretrain_steps: int = 1500
     """Minibatches for each member on the initial comparisons, before the policy learns."""
-    fit_steps: int = 200
-    """Minibatches for each member and exchange (policy.sync_every)."""
+    fit_steps: int = 0
+    """Minibatches for each member and exchange (policy.sync_every); 0 means about 20,000 in the whole run, 20 to 200
+    each time."""
     noise: float = 0.1
     """Assumed chance that an annotator answers uniformly at random (paper: 0.1)."""
     l2_initial: float = 1e-2
@@ -200,7 +200,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "policy.steps": (1, _INF),
     "policy.n_envs": (1, _INF),
     "policy.n_steps": (1, _INF),
-    "policy.sync_every": (0, _INF),
+    "policy.sync_every": (1, _INF),
     "policy.checkpoint_every": (1, _INF),
     "policy.decay_steps": (0, _INF),
     "policy.threads": (1, _INF),
@@ -208,7 +208,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {  # inclusive
     "reward.learning_rate": (_TINY, _INF),
     "reward.batch_size": (1, _INF),
     "reward.pretrain_steps": (1, _INF),
-    "reward.fit_steps": (1, _INF),
+    "reward.fit_steps": (0, _INF),
     "reward.noise": (0, 0.99),
     "reward.l2_initial": (0, _INF),
     "reward.l2_low": (_TINY, _INF),

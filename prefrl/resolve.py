@@ -6,21 +6,21 @@ import dataclasses
 
 from prefrl.config import AHEAD, BUDGET, FEWEST_HELD_OUT, HELD_OUT, LEAST_LAG, LabelConfig, PolicyConfig, RunConfig
 
-MOST_EXCHANGES, CLOSEST, WIDEST = 100, 1024, 16_384  # of a run; agent steps between two of them
+MINIBATCHES, FEWEST_AT_ONCE, MOST_AT_ONCE = 20_000, 20, 200  # of the reward's fit: in a whole run; at an exchange
 
 
 def resolve_policy(policy: PolicyConfig) -> PolicyConfig:
-    """Fill in the learner's own number of steps between two updates, and those between two exchanges."""
-    return dataclasses.replace(
-        policy,
-        n_steps=policy.n_steps or {"trpo": 512, "a2c": 5}.get(policy.learner, 1024),
-        sync_every=policy.sync_every or usual_sync(policy.steps),
-    )
+    """Fill in the learner's own number of steps between two updates."""
+    return dataclasses.replace(policy, n_steps=policy.n_steps or {"trpo": 512, "a2c": 5}.get(policy.learner, 1024))
 
 
-def usual_sync(steps: int) -> int:
-    """Agent steps between two exchanges in a run of ``steps``, unless told otherwise."""
-    return min(max(CLOSEST, steps // MOST_EXCHANGES), WIDEST)
+def usual_fit_steps(policy: PolicyConfig) -> int:
+    """Minibatches at each exchange, unless told otherwise.
+
+    A run of many steps has no more comparisons than a short one, so that it needs no more minibatches: as many at each
+    exchange as a run of 60k steps needs took two thirds of the time of one of a million.
+    """
+    return min(max(FEWEST_AT_ONCE, round(MINIBATCHES * policy.sync_every / policy.steps)), MOST_AT_ONCE)
 
 
 def resolve_label(label: LabelConfig, steps: int, comparisons: int | None = None) -> LabelConfig:
@@ -59,4 +59,5 @@ def resolve(config: RunConfig) -> RunConfig:
     env = dataclasses.replace(env, segment_steps=env.segment_steps or 25)
     label = resolve_label(config.label, config.policy.steps, task.comparisons if task else None)
     query = dataclasses.replace(config.query, max_age=config.query.max_age or max(1, config.policy.steps // 10))
-    return dataclasses.replace(config, env=env, policy=policy, label=label, query=query)
+    reward = dataclasses.replace(config.reward, fit_steps=config.reward.fit_steps or usual_fit_steps(policy))
+    return dataclasses.replace(config, env=env, policy=policy, reward=reward, label=label, query=query)

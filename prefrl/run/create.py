@@ -15,7 +15,7 @@ from prefrl.envs.make import env_versions, make_env, probe_env
 from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import ConfigError, EnvError, PrefrlError, describe
 from prefrl.registry import find
-from prefrl.resolve import resolve, resolve_label, usual_sync
+from prefrl.resolve import resolve, resolve_label, usual_fit_steps
 from prefrl.reward_model.schedule import budget_of
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import least_steps, rollout_size
@@ -300,8 +300,8 @@ def make_folder(folder: Path) -> None:
 def extend(db: Database, run: Run, steps: int | None, labels: int | None) -> Run:
     """Give a run a new total of agent steps, of comparisons, or of both.
 
-    What was a share of the old run (tau, the age at which queries expire, the steps between exchanges) becomes that of
-    the new one; how far people may be behind follows the budget.
+    What was a share of the old run (tau, the age at which queries expire, the minibatches of an exchange) becomes that
+    of the new one; how far people may be behind follows the budget.
 
     Raises:
         ConfigError: Less than the run has already.
@@ -313,10 +313,12 @@ def extend(db: Database, run: Run, steps: int | None, labels: int | None) -> Run
     tenth, total = max(1, config.policy.steps // 10), steps or config.policy.steps
     label, query = config.label, config.query
     usual = resolve_label(dataclasses.replace(label, max_lag=None), config.policy.steps)
-    spread = config.policy.sync_every == usual_sync(config.policy.steps)
+    reward = config.reward
+    fit_steps = 0 if reward.fit_steps == usual_fit_steps(config.policy) else reward.fit_steps
     longer = dataclasses.replace(
         config,
-        policy=dataclasses.replace(config.policy, steps=total, sync_every=0 if spread else config.policy.sync_every),
+        policy=dataclasses.replace(config.policy, steps=total),
+        reward=dataclasses.replace(reward, fit_steps=fit_steps),
         label=dataclasses.replace(
             label,
             budget=labels or label.budget,

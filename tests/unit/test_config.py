@@ -27,7 +27,7 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "policy.steps": [0, -1],
     "policy.n_envs": [0],
     "policy.n_steps": [0],
-    "policy.sync_every": [-1],
+    "policy.sync_every": [0],
     "policy.checkpoint_every": [0],
     "policy.decay_steps": [-1],
     "policy.threads": [0],
@@ -35,7 +35,7 @@ BAD: dict[str, list[Any]] = {  # just outside of what is allowed, for every numb
     "reward.learning_rate": [0.0, -1e-3, NAN, INF],
     "reward.batch_size": [0],
     "reward.pretrain_steps": [0],
-    "reward.fit_steps": [0],
+    "reward.fit_steps": [-1],
     "reward.noise": [-0.01, 1.0, NAN],
     "reward.l2_initial": [-1e-9, NAN, INF],
     "reward.l2_low": [0.0, NAN],
@@ -406,17 +406,20 @@ def test_resolve_fills_in_the_tasks_values(task: str, horizon: int, segment_step
 
 
 @pytest.mark.parametrize(
-    ("steps", "sync"), [(1, 1024), (60_000, 1024), (300_000, 3000), (1_000_000, 10_000), (20_000_000, 16_384)]
+    ("steps", "fit_steps"), [(1, 200), (60_000, 200), (300_000, 68), (1_000_000, 20), (20_000_000, 20)]
 )
-def test_a_run_has_about_a_hundred_exchanges(steps: int, sync: int) -> None:
-    assert resolve(RunConfig(policy=PolicyConfig(steps=steps))).policy.sync_every == sync
-    assert resolve(RunConfig(policy=PolicyConfig(steps=steps, sync_every=7))).policy.sync_every == 7
+def test_a_run_has_about_as_many_minibatches_whatever_its_length(steps: int, fit_steps: int) -> None:
+    config = RunConfig(policy=PolicyConfig(steps=steps, sync_every=1024))
+    assert resolve(config).reward.fit_steps == fit_steps
+    asked = dataclasses.replace(config, reward=RewardConfig(fit_steps=7))
+    assert resolve(asked).reward.fit_steps == 7
 
 
 def test_resolve_keeps_what_was_set() -> None:
     config = RunConfig(
         env=EnvConfig(id="hopper", horizon=500, segment_steps=20),
-        policy=PolicyConfig(n_steps=64, sync_every=640, kwargs={"ent_coef": 0.5, "gamma": 0.9}),
+        policy=PolicyConfig(n_steps=64, kwargs={"ent_coef": 0.5, "gamma": 0.9}),
+        reward=RewardConfig(fit_steps=7),
         query=QueryConfig(max_age=5),
         label=LabelConfig(budget=30, tau=9, oracle="none", max_lag=0, ahead=3, held_out_share=0.2),
     )

@@ -191,10 +191,11 @@ def test_a_short_run_that_becomes_a_long_one_is_not_behind_a_schedule_before_its
     assert role.late_answers() == "8 answers behind the schedule", "the first comparisons, of which none is there"
 
 
-@pytest.mark.parametrize(("asked", "then"), [(0, 2000), (64, 64)])
-def test_a_run_that_becomes_a_long_one_has_its_exchanges_further_apart_unless_told_otherwise(db, asked, then):
-    run = make_run(db, settings(steps=1000, sync_every=asked))
-    assert from_dict(extend(db, run, 200_000, None).config).policy.sync_every == then
+@pytest.mark.parametrize(("asked", "then"), [(0, 64), (9, 9)])
+def test_a_run_that_becomes_a_long_one_fits_less_at_each_exchange_unless_told_otherwise(db, asked, then):
+    config = settings(steps=1000)
+    run = make_run(db, dataclasses.replace(config, reward=dataclasses.replace(config.reward, fit_steps=asked)))
+    assert from_dict(extend(db, run, 20_000, None).config).reward.fit_steps == then
 
 
 def test_a_run_that_is_stopped_goes_on_from_there(db):
