@@ -69,14 +69,20 @@ def check_selector(select: Selector) -> None:
     _refuse("selector", faults)
 
 
-def check_net(make: RewardNet) -> None:
-    """Check a reward net: shape (M, N), finite, trainable, and members that do not touch each other."""
+def check_net(make: RewardNet, image: tuple[int, int, int] | None = None) -> None:
+    """Check a reward net: shape (M, N), finite, trainable, and members that do not touch each other.
+
+    Args:
+        make: Makes the net.
+        image: Shape (K, H, W) of the images that it is for; by default it is for vectors.
+    """
     faults = []
-    net = make(3, 4, 2, seed=0, dropout=0.0)
-    obs, act = torch.randn(3, 7, 4), torch.randn(3, 7, 2)
+    act_dim = 0 if image else 2
+    net = make(3, image or 4, act_dim, seed=0, dropout=0.0)
+    obs, act = torch.randn(3, 7, *(image or (4,))), torch.randn(3, 7, act_dim)
     rewards = net(obs, act)
     if rewards.shape != (3, 7):
-        faults.append(f"maps (3, 7, 4), (3, 7, 2) to {tuple(rewards.shape)}, not to (3, 7)")
+        faults.append(f"maps {tuple(obs.shape)}, {tuple(act.shape)} to {tuple(rewards.shape)}, not to (3, 7)")
     elif not torch.isfinite(rewards).all():
         faults.append("gave values that are not finite")
     else:

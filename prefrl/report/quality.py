@@ -151,13 +151,14 @@ def predict(
     last_seq: int,
     held_out: Collection[tuple[int, int]] = (),
 ) -> HeldOut:
-    """Predict each decided comparison by the mean of the members that were not fitted to it.
+    """Predict each decided comparison of the window by the mean of the members that were not fitted to it.
 
     A member was not fitted to what is out of its bag, nor to what came after the version's last comparison, and none
     was to the pairs ``held_out`` (the lower id first).
     The assumed noise is part of the prediction (paper section 2.2.3), as it is of the loss.
     """
-    decided = [c for c in active(rows) if c.mu in (0.0, 1.0)]
+    stand = [c for c in active(rows) if c.mu is not None]
+    decided = [c for c in stand[-config.reward.window :] if c.mu != 0.5]  # with a window of 0 all
     sums = scored(
         db,
         sorted({i for c in decided for i in (c.segment_1, c.segment_2)}),

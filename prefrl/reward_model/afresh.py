@@ -37,20 +37,20 @@ def fit_afresh(db: Database, run: Run, config: RunConfig, tell: Callable[[str], 
     """
     spaces = Spaces.from_dict(run.versions["spaces"])
     assert config.env.segment_steps is not None, "the configuration of a run is resolved"
-    data = PreferenceDataset(spaces, config.env.segment_steps)
+    data = PreferenceDataset(spaces, config.env.segment_steps, config.reward.window)
     data.held_out = held_out_pairs(db, run.id)
     rows = tail(db, run.id)
     compared = load_segments(db, data.missing(rows))
     data.extend(rows, compared)
     _check(data, run, config)
     ensemble = RewardEnsemble(spaces, config.reward, config.seed)
-    first = load_segments(db, recent_segment_ids(db, run.id, 10_000, source="initial"))
-    ensemble.set_input_statistics(*stack_steps((first or compared).values()))  # imports come without a random policy
+    if not spaces.n_stacked:
+        first = load_segments(db, recent_segment_ids(db, run.id, 10_000, source="initial"))
+        ensemble.set_input_statistics(*stack_steps((first or compared).values()))  # imports have no random policy
     fitter = Fitter(ensemble, config.reward, config.seed)
     n_steps, n_members = config.reward.pretrain_steps, config.reward.n_members
     tell(f"fitting {n_members} networks to {len(data)} comparisons of run {run.name}, {n_steps:,} minibatches")
     report = fitter.fit(data, n_steps)
-    ensemble.normalise(data.obs, data.act)
     tensors = ensemble.to_tensors() | fitter.to_tensors()
     return NewReward(tensors_to_bytes(tensors), data.last_seq, {**report.metrics(), "n_comparisons": len(data)})
 

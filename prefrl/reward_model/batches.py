@@ -19,14 +19,16 @@ def unlike(
 
     Args:
         ensemble: For the standardisation of its inputs.
-        obs: Features of the segments, (S, T, obs_dim).
+        obs: Of the segments, as kept (`Spaces.kept`), (S, T, …).
         act: Features of the segments, (S, T, act_dim).
         best: Pairs of rows of ``obs`` and ``act``, best first; the first one always remains.
         n: At least 1.
     """
     if len(best) <= n:
         return best
-    return [best[i] for i in eliminate(pair_distances(summaries(ensemble, obs, act), np.array(best)), n)]
+    rows, place = np.unique(best, return_inverse=True)
+    distances = pair_distances(summaries(ensemble, obs[rows], act[rows]), place.reshape(-1, 2))
+    return [best[i] for i in eliminate(distances, n)]
 
 
 def summaries(ensemble: RewardEnsemble, obs: Tensor, act: Tensor) -> Tensor:
@@ -34,9 +36,12 @@ def summaries(ensemble: RewardEnsemble, obs: Tensor, act: Tensor) -> Tensor:
 
     A segment's reward is a sum over its steps, so that only which steps it has can matter, not their order; the two
     moments say that in short. The members' rewards would say less: what a model cannot tell apart yet may differ, and
-    to ask about both is then no waste.
+    to ask about both is then no waste. Of images the two moments are of each pixel over the segment's single frames.
     """
-    steps = torch.cat(ensemble.standardise(obs.to(ensemble.device), act.to(ensemble.device)), dim=-1).double()
+    if ensemble.spaces.n_stacked:
+        steps = obs.to(ensemble.device).flatten(2).double() / 255
+    else:
+        steps = torch.cat(ensemble.inputs(obs, act), dim=-1).double()
     std, mean = torch.std_mean(steps, dim=1, correction=0)
     return torch.cat([mean, std], dim=1)
 

@@ -49,6 +49,18 @@ def bootstrap_weights(seed: int, n_members: int, bags: NDArray[np.int64]) -> NDA
     return np.searchsorted(_CDF, uniform, side="right")
 
 
+def subset(seqs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Up to ``n`` of the comparisons, drawn at random but the same ones for as long as they are there, (n,).
+
+    Args:
+        seqs: Of the comparisons, (B,).
+        n: How many at most.
+    """
+    if len(seqs) <= n:
+        return np.arange(len(seqs))
+    return np.sort(np.argsort(_mix(seqs.astype(np.uint64)), kind="stable")[:n])
+
+
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SplitMix64's finaliser (Steele, Lea and Flood 2014), one 64-bit hash an element."""
     with np.errstate(over="ignore"):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from prefrl.config import RewardConfig
 from prefrl.errors import RewardError
-from prefrl.reward_model.bootstrap import bootstrap_weights
+from prefrl.reward_model.bootstrap import bootstrap_weights, subset
 from prefrl.reward_model.calibration import Agreed, Calibration, agreed, agreed_to_metrics, calibrate, to_metrics
 from prefrl.reward_model.dataset import PreferenceDataset
 from prefrl.reward_model.ensemble import STD_FLOOR, RewardEnsemble
@@ -22,6 +22,7 @@ from prefrl.seeding import Stream
 L2_EVERY = 50  # minibatches between two looks at the validation loss
 L2_FACTOR = 1.2
 L2_MIN, L2_MAX = 1e-7, 1.0
+IMAGES_SEEN = 256  # comparisons over which a fit to images is looked at: all of them would take longer than the fit
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class FitReport:
     """Losses and accuracies after fitting, means over members; NaN where there is no data.
 
     Attributes:
+        train_loss: Over the comparisons that are looked at: with images a sample of them.
+        n_decided: Comparisons fitted to that are no ties.
         calibration: Of the mean prediction of the members that were not fitted to a decided comparison.
         agreed: The same prediction against each annotator.
     """
@@ -46,6 +49,23 @@ class FitReport:
         """Everything as flat numbers, for the reward version."""
         flat = {name: float(value) for name, value in asdict(self).items() if name not in ("calibration", "agreed")}
         return flat | to_metrics(self.calibration) | agreed_to_metrics(self.agreed)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the members say of comparisons.
+
+    Attributes:
+        which: The comparisons, (b,).
+        weights: Bootstrap weights, (M, b).
+        rewards: Of each step of their segments, (M, S, T).
+        sums: Summed rewards of both segments, (M, b, 2).
+    """
+
+    which: NDArray[np.int64]
+    weights: NDArray[np.int64]
+    rewards: Tensor
+    sums: Tensor
 
 
 class Fitter:
@@ -66,7 +86,9 @@ class Fitter:
         self.n_steps = 0
 
     def fit(self, data: PreferenceDataset, n_steps: int) -> FitReport:
-        """Take ``n_steps`` minibatches for each member and return how well the result fits.
+        """Take ``n_steps`` minibatches for each member, normalise them, and return how well the result fits.
+
+        With images the normalisation and the report are over a sample of `IMAGES_SEEN` comparisons.
 
         Raises:
             RewardError: The loss stopped being finite; the weights are then as before the call.
@@ -75,31 +97,30 @@ class Fitter:
             return self.report(data)
         weights = bootstrap_weights(self.seed, self.config.n_members, data.bags)  # (M, B)
         batches = self._batches(weights, n_steps)
-        backup = [p.detach().clone() for p in self.parameters]
+        net = self.ensemble.net
+        backup = {name: value.detach().clone() for name, value in net.state_dict().items()}  # batch statistics, too
         mu, targets = self._told(data)
-        pairs = torch.from_numpy(data.pairs).to(self.ensemble.device)
-        obs, act = data.obs.to(self.ensemble.device), data.act.to(self.ensemble.device)
         rng_state = torch.get_rng_state()
         torch.manual_seed((self.seed * 7919 + self.n_steps) % 2**63)  # dropout masks
         self.ensemble.train()
-        for step, index in enumerate(torch.from_numpy(batches).to(self.ensemble.device)):  # (M, b)
-            loss = self._loss(self._sums(obs, act, pairs[index]), mu[index], targets[index]).mean(1)  # (M,)
+        for step, index in enumerate(batches, start=self.n_steps + 1):  # (M, b)
+            loss = self._loss(self._sums(data, index), mu[index], targets[index]).mean(1)  # (M,)
             penalty = sum((p.square().flatten(1).sum(1) for p in self.penalised), torch.zeros_like(self.l2))
             self.optimizer.zero_grad()
             # summed, not averaged: each member's gradient is its own, whatever the number of members
             (loss + self.l2 * penalty).sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             self.optimizer.step()
-            if self.config.l2_initial and (step + 1) % L2_EVERY == 0:
-                self._adapt_l2(*self._losses(data, weights))
+            if self.config.l2_initial and step % L2_EVERY == 0:
+                self._adapt_l2(*self._losses(data, self._look(data, weights)))
         self.ensemble.eval()
         torch.set_rng_state(rng_state)
         self.n_steps += n_steps
-        if not all(torch.isfinite(p).all() for p in self.parameters):
-            with torch.no_grad():
-                for p, old in zip(self.parameters, backup, strict=True):
-                    p.copy_(old)
+        if not all(torch.isfinite(value).all() for value in net.state_dict().values()):
+            net.load_state_dict(backup)
             raise RewardError("fitting the reward model gave weights that are not finite; lower reward.learning_rate")
-        return self.report(data)
+        look = self._look(data, weights)
+        self.ensemble.normalise(look.rewards)
+        return self._report(data, look)
 
     def _batches(self, weights: NDArray[np.int64], n_steps: int) -> NDArray[np.int64]:
         """Minibatches of comparison numbers, (n_steps, M, b): each member shuffles its own bootstrap sample."""
@@ -140,30 +161,38 @@ class Fitter:
             return (sums - targets).square().mean(-1)
         return preference_loss(sums[..., 0] - sums[..., 1], mu, self.config.noise)
 
-    def _sums(self, obs: Tensor, act: Tensor, pairs: Tensor) -> Tensor:
-        """Summed rewards of each member's own pairs (M, b, 2): both segments in one forward."""
-        n_members, b = pairs.shape[:2]
-        inputs = self.ensemble.standardise(obs[pairs], act[pairs])
-        steps = self.ensemble.net(*(x.reshape(n_members, -1, x.shape[-1]) for x in inputs))
-        return steps.reshape(n_members, b, 2, -1).sum(-1)  # type: ignore[no-any-return]  # nn.Module is untyped
+    def _sums(self, data: PreferenceDataset, index: NDArray[np.int64]) -> Tensor:
+        """Summed rewards of each member's own comparisons (M, b) -> (M, b, 2): both segments in one forward."""
+        pairs = data.pairs[index]  # (M, b, 2)
+        inputs = self.ensemble.inputs(data.obs[pairs], data.act[pairs])  # (M, b, 2, T, …)
+        steps = self.ensemble.net(*(x.flatten(1, 3) for x in inputs))
+        return steps.reshape(*pairs.shape, -1).sum(-1)  # type: ignore[no-any-return]  # nn.Module is untyped
 
     def logits(self, data: PreferenceDataset) -> Tensor:
         """Difference of summed rewards of every comparison, by every member: (M, B)."""
-        sums = self._all_sums(data)
+        sums = self._rewards(data, np.arange(len(data)))[1]
         return sums[..., 0] - sums[..., 1]
 
-    def _all_sums(self, data: PreferenceDataset) -> Tensor:
-        """Summed rewards of both segments of every comparison, by every member: (M, B, 2)."""
-        sums = self.ensemble.segment_rewards(data.obs, data.act).sum(-1)  # (M, S)
-        return sums[:, torch.from_numpy(data.pairs).to(sums.device)]
+    def _rewards(self, data: PreferenceDataset, which: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Of some comparisons: rewards of their segments' steps (M, S, T), and the segments' sums (M, b, 2)."""
+        rows, place = np.unique(data.pairs[which], return_inverse=True)
+        rewards = self.ensemble.segment_rewards(data.obs[rows], data.act[rows])
+        return rewards, rewards.sum(-1)[:, place.reshape(-1, 2)]
 
-    def _losses(self, data: PreferenceDataset, weights: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Mean training loss and mean out-of-bag loss of each member, (M,) each; NaN without data."""
+    def _look(self, data: PreferenceDataset, weights: NDArray[np.int64]) -> _Look:
+        """Look at the comparisons, of images at a sample of them, in eval mode; leaves the mode as it is."""
+        which = subset(data.seqs, IMAGES_SEEN) if data.spaces.n_stacked else np.arange(len(data))
+        training = self.ensemble.training
         self.ensemble.eval()
-        sums = self._all_sums(data)
-        self.ensemble.train()
-        loss = self._loss(sums, *self._told(data))  # (M, B)
-        w = torch.from_numpy(weights).to(sums.device)
+        rewards, sums = self._rewards(data, which)
+        self.ensemble.train(training)
+        return _Look(which, weights[:, which], rewards, sums)
+
+    def _losses(self, data: PreferenceDataset, look: _Look) -> tuple[Tensor, Tensor]:
+        """Mean training loss and mean out-of-bag loss of each member, (M,) each; NaN without data."""
+        mu, targets = self._told(data)
+        loss = self._loss(look.sums, mu[look.which], targets[look.which])  # (M, b)
+        w = torch.from_numpy(look.weights).to(loss.device)
         oob = w == 0
         return (loss * w).sum(1) / w.sum(1), (loss * oob).sum(1) / oob.sum(1)
 
@@ -176,27 +205,28 @@ class Fitter:
 
     def report(self, data: PreferenceDataset) -> FitReport:
         """Losses and out-of-bag accuracy now; ties are in the losses, but not in the accuracy."""
-        weights = bootstrap_weights(self.seed, self.config.n_members, data.bags)
-        train, oob = self._losses(data, weights)
-        self.ensemble.eval()
-        logits = self.logits(data)
-        z = logits.cpu().numpy()
-        decided = data.mu != 0.5
-        held_out = (weights == 0) & decided
-        right = ((z > 0) == (data.mu > 0.5)) & held_out
-        some = held_out.any(0)  # (B,)
+        return self._report(data, self._look(data, bootstrap_weights(self.seed, self.config.n_members, data.bags)))
+
+    def _report(self, data: PreferenceDataset, look: _Look) -> FitReport:
+        train, oob = self._losses(data, look)
+        logits = look.sums[..., 0] - look.sums[..., 1]
+        z, mu = logits.cpu().numpy(), data.mu[look.which]
+        decided = mu != 0.5
+        held_out = (look.weights == 0) & decided
+        right = ((z > 0) == (mu > 0.5)) & held_out
+        some = held_out.any(0)  # (b,)
         p = log_preference(logits, self.config.noise).exp().cpu().numpy().astype(np.float64)
         predicted = np.where(held_out, p, 0.0)[:, some].sum(0) / held_out[:, some].sum(0)
-        first = data.mu[some] > 0.5
+        first = mu[some] > 0.5
         return FitReport(
             train_loss=float(train.nanmean()),
             oob_loss=float(oob.nanmean()),
             oob_accuracy=float(right.sum() / held_out.sum()) if held_out.any() else float("nan"),
             l2=float(self.l2.mean()),
-            n_decided=int(decided.sum()),
-            n_ties=int((~decided).sum()),
+            n_decided=int((data.mu != 0.5).sum()),
+            n_ties=int((data.mu == 0.5).sum()),
             calibration=calibrate(predicted, first),
-            agreed=agreed(predicted, first, [data.annotators[b] for b in np.flatnonzero(some)]),
+            agreed=agreed(predicted, first, [data.annotators[b] for b in look.which[some]]),
         )
 
     def to_tensors(self) -> dict[str, Tensor]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
+from numpy.typing import NDArray
+
 from prefrl.config import FEWEST_HELD_OUT
 from prefrl.errors import ConfigError
 from prefrl.registry import find
@@ -41,7 +44,6 @@ from prefrl.store.rewards import load_reward, newest_version, prune_rewards, pub
 from prefrl.store.runs import Run
 from prefrl.store.segments import load_segments, recent_segment_ids
 from prefrl.store.workers import present_roles, workers
-from prefrl.types import Segment
 
 
 class RewardRole:
@@ -60,7 +62,7 @@ class RewardRole:
         self.people = self.label.oracle == "none"
         self.spaces = Spaces.from_dict(run.versions["spaces"])
         assert self.config.env.segment_steps is not None
-        self.data = PreferenceDataset(self.spaces, self.config.env.segment_steps)
+        self.data = PreferenceDataset(self.spaces, self.config.env.segment_steps, self.config.reward.window)
         self.ensemble = new_ensemble(run)
         self.fitter = Fitter(self.ensemble, self.config.reward, self.config.seed)
         self.start = learning_starts(self.config)
@@ -74,7 +76,6 @@ class RewardRole:
         versions = reward_versions(db, run.id)
         self._evidence = [one for one in (from_metrics(v.metrics) for v in versions) if one.n]
         self._alarmed = bool(versions and versions[-1].metrics.get(ALARM, 0.0))
-        self._pool: dict[int, Segment] = {}
         self._expired_at = -1
         self.nothing_to_ask = ""  # why, in words
 
@@ -101,12 +102,6 @@ class RewardRole:
     def _env_steps(self) -> int:
         rows = [w for w in workers(self.db, self.run.id) if w.role == "rollout"]
         return max((w.env_steps or 0 for w in rows), default=0)
-
-    def _segments(self, ids: list[int]) -> list[Segment]:
-        """Load what is not in memory yet and forget what is no longer asked for."""
-        known = {i: self._pool[i] for i in ids if i in self._pool}
-        self._pool = known | load_segments(self.db, [i for i in ids if i not in known])
-        return [self._pool[i] for i in ids]
 
     def _propose(self, env_steps: int) -> bool:
         if env_steps < self.start:
@@ -143,7 +138,6 @@ class RewardRole:
     def _choose(self, n: int, n_asked: int) -> list[tuple[int, int]]:
         """At most ``n`` pairs of segments to ask next; where there is none, ``nothing_to_ask`` says why."""
         ids = self._askable()
-        segments = self._segments(ids)
         place = {id_: i for i, id_ in enumerate(ids)}
         asked = {
             (min(place[a], place[b]), max(place[a], place[b]))
@@ -155,7 +149,10 @@ class RewardRole:
         if not len(candidates):
             self.nothing_to_ask = f"all pairs of the {len(ids)} newest segments have been asked"
             return []
-        obs, act = stack_features(self.spaces, segments)
+        used, candidates = _renumbered(candidates)  # thousands of images need not be looked at to ask about a few
+        ids = [ids[i] for i in used]
+        segments = load_segments(self.db, ids)
+        obs, act = stack_features(self.spaces, [segments[i] for i in ids])
         diverse = self.query.batch == "diverse" and bool(self.version)  # before, as random as the paper's
         n_best = WIDER * n if diverse else n
         chosen = choose(self.query.selector, self._selector(), self.ensemble, obs, act, candidates, n_best)
@@ -227,12 +224,11 @@ class RewardRole:
         rows = tail(self.db, self.run.id, self.data.last_seq)
         self.data.held_out = held_out_pairs(self.db, self.run.id)
         self.data.extend(rows, load_segments(self.db, self.data.missing(rows)))
-        if not self.version:
+        if not self.version and not self.spaces.n_stacked:
             first = recent_segment_ids(self.db, self.run.id, 10_000, source="initial")
             self.ensemble.set_input_statistics(*stack_steps(load_segments(self.db, first).values()))
         seen = self._watch() if self.version else {}
         report = self.fitter.fit(self.data, n_steps)
-        self.ensemble.normalise(self.data.obs, self.data.act)
         metrics = {**report.metrics(), "n_comparisons": len(self.data), **seen}
         tensors = self.ensemble.to_tensors() | self.fitter.to_tensors()
         self.version = publish(
@@ -298,3 +294,9 @@ class RewardRole:
             versions = reward_versions(self.db, self.run.id)
             kept = milestones([v.env_steps for v in versions], self.config.policy.steps)
             prune_rewards(self.db, self.run.id, {versions[i].version for i in kept})
+
+
+def _renumbered(pairs: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
+    """The numbers that occur in pairs (C, 2), in order, and the pairs with each number replaced by its place there."""
+    used, place = np.unique(pairs, return_inverse=True)
+    return used.tolist(), place.reshape(-1, 2)

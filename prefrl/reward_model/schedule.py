@@ -32,6 +32,9 @@ def n_scheduled(label: LabelConfig, env_steps: int, total_steps: int) -> int:
     share in front and the whole budget at the end:
     ``n0 + (N - n0) * ln(1 + T / tau) / ln(1 + T_end / tau)``.
 
+    ``staircase``: the rate is lowered every tau steps only, and constant in between (paper, appendix A.2): after k
+    stretches of tau steps it is ``1 / (k + 1)`` of the first one.
+
     Args:
         label: Budget, shares, schedule and tau (agent steps).
         env_steps: Agent steps so far (T).
@@ -44,6 +47,8 @@ def n_scheduled(label: LabelConfig, env_steps: int, total_steps: int) -> int:
     done = min(1.0, env_steps / total_steps)
     if label.schedule == "paper":
         done = math.log1p(done * total_steps / label.tau) / math.log1p(total_steps / label.tau)
+    elif label.schedule == "staircase":
+        done = _climbed(done * total_steps / label.tau) / _climbed(total_steps / label.tau)
     return held_out + first + math.floor((budget - first) * done + 1e-9)
 
 
@@ -51,3 +56,16 @@ def held_out_scheduled(label: LabelConfig, env_steps: int, total_steps: int) -> 
     """Of these, those never trained on: at a constant rate while the policy learns."""
     done = 1.0 if total_steps <= 0 else min(1.0, env_steps / total_steps)
     return math.floor(n_held_out(label) * done + 1e-9)
+
+
+def _climbed(stretches: float) -> float:
+    """Integral of the staircase's rate over so many stretches, the first one's being 1, then 1/2, 1/3 and so on."""
+    whole = math.floor(stretches)
+    return _harmonic(whole) + (stretches - whole) / (whole + 1)
+
+
+def _harmonic(n: int) -> float:
+    """1 + 1/2 + … + 1/n, to 1e-11: of many terms by Euler and Maclaurin's formula."""
+    if n < 30:
+        return math.fsum(1 / k for k in range(1, n + 1))
+    return math.log(n) + 0.5772156649015329 + 1 / (2 * n) - 1 / (12 * n**2) + 1 / (120 * n**4)

@@ -16,7 +16,11 @@ from prefrl.reward_model.loss import log_preference
 
 
 class Selector(Protocol):
-    """A selector plug-in: ``(ensemble, obs (S, T, obs), act (S, T, act), candidates (C, 2), n) -> (n, 2)``."""
+    """A selector plug-in: ``(ensemble, obs (S, T, obs), act (S, T, act), candidates (C, 2), n) -> (n, 2)``.
+
+    Of images ``obs`` is the segments' single frames, (S, T + K - 1, H, W), and ``act`` is (S, T, 0);
+    ``ensemble.segment_rewards(obs, act)`` takes either.
+    """
 
     def __call__(
         self, ensemble: RewardEnsemble, obs: Tensor, act: Tensor, candidates: NDArray[np.int64], n: int

@@ -16,6 +16,7 @@ from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import ConfigError, EnvError, PrefrlError, describe
 from prefrl.registry import find
 from prefrl.resolve import resolve, resolve_label, usual_fit_steps
+from prefrl.reward_model.convolutions import refuse_net
 from prefrl.reward_model.schedule import budget_of
 from prefrl.reward_model.spaces import Spaces
 from prefrl.rollout.pace import least_steps, rollout_size
@@ -159,19 +160,21 @@ def _try_selector(name: str) -> None:
 
 
 def try_net(config: RunConfig, found: Spaces) -> None:
-    """Refuse a net of the user's own that does not work, or a device that is not there.
+    """Refuse a net that is not for these observations, one of the user's own that fails, or a device that is not there.
 
     Raises:
-        ConfigError: Says what the net raised.
+        ConfigError: Says which net fits, or what the user's own raised.
         RewardError: It has other shapes than the ensemble needs, or there is no such device.
     """
+    refuse_net(config.reward.net, found)
     if config.reward.net in NETS and config.reward.device != "cuda":
         return
     from prefrl.reward_model.ensemble import RewardEnsemble
 
     try:
         ensemble = RewardEnsemble(found, config.reward, config.seed)
-        ensemble.reward(np.zeros((2, *found.obs_shape)), np.zeros((2, *found.act_shape)))
+        obs = np.zeros((2, *found.obs_shape), np.uint8 if found.n_stacked else np.float32)
+        ensemble.reward(obs, np.zeros((2, *found.act_shape)))
     except PrefrlError:
         raise
     except Exception as error:  # whatever a plug-in raises

@@ -38,7 +38,7 @@ def _as_segments(obs: np.ndarray, act: np.ndarray) -> list[torch.Tensor]:
 def _fitted(**settings: object) -> RewardEnsemble:
     ensemble = _ensemble(**settings)
     ensemble.set_input_statistics(*_steps())
-    ensemble.normalise(*_as_segments(*_steps(seed=1)))
+    ensemble.normalise(ensemble.segment_rewards(*_as_segments(*_steps(seed=1))))
     return ensemble
 
 
@@ -50,7 +50,7 @@ def test_inputs_are_standardised_with_the_given_statistics() -> None:
     ensemble = _ensemble()
     obs, act = _steps()
     ensemble.set_input_statistics(obs, act)
-    for standard in ensemble.standardise(*map(torch.from_numpy, BOX.features(obs, act))):
+    for standard in ensemble.inputs(*map(torch.from_numpy, BOX.features(obs, act))):
         torch.testing.assert_close(standard.mean(0), torch.zeros(standard.shape[1]), atol=1e-4, rtol=0)
         torch.testing.assert_close(standard.std(0, correction=0), torch.ones(standard.shape[1]), atol=1e-4, rtol=0)
 
@@ -71,7 +71,7 @@ def test_a_constant_dimension_stays_finite_even_when_it_moves_later() -> None:
     obs[:, 1] = 0.1
     ensemble.set_input_statistics(obs, act)
     obs[:, 1] = 7.1
-    standard = ensemble.standardise(*map(torch.from_numpy, BOX.features(obs, act)))[0]
+    standard = ensemble.inputs(*map(torch.from_numpy, BOX.features(obs, act)))[0]
     torch.testing.assert_close(standard[:, 1], torch.full((200,), 7.0))
 
 
@@ -88,7 +88,7 @@ def test_inference_and_normalisation_never_change_the_input_statistics() -> None
     frozen = {k: v for k, v in _statistics(ensemble).items() if k.startswith(("obs", "act"))}
     obs, act = _steps(seed=2)
     ensemble.reward(obs * 50, act)
-    ensemble.normalise(*_as_segments(obs * 50, act))
+    ensemble.normalise(ensemble.segment_rewards(*_as_segments(obs * 50, act)))
     assert {k: v for k, v in _statistics(ensemble).items() if k.startswith(("obs", "act"))} == frozen
 
 
@@ -120,7 +120,7 @@ def test_members_are_normalised_apart_and_their_average_has_the_wanted_std(outpu
             ensemble.net.layers[-1].bias[m] += 7.0 * m
     ensemble.set_input_statistics(*_steps())
     obs, act = _steps(400, seed=1)
-    ensemble.normalise(*_as_segments(obs, act))
+    ensemble.normalise(ensemble.segment_rewards(*_as_segments(obs, act)))
     raw = ensemble.member_rewards(obs, act)
     normal = (raw - ensemble.member_mean[:, None]) / ensemble.member_std[:, None]
     torch.testing.assert_close(normal.mean(1), torch.zeros(n_members), atol=1e-3, rtol=0)
@@ -148,7 +148,7 @@ def test_normalisation_by_hand() -> None:
     ensemble = _ensemble(n_members=2)
     ensemble.net = _Constant(1.0, 10.0)
     obs, act = np.array([[1.0, 0, 0], [3.0, 0, 0]]), np.zeros((2, 2))
-    ensemble.normalise(*_as_segments(obs, act))
+    ensemble.normalise(ensemble.segment_rewards(*_as_segments(obs, act)))
     assert ensemble.member_mean.tolist() == [2.0, 20.0]
     assert ensemble.member_std.tolist() == [1.0, 10.0]
     assert ensemble.reward(obs, act).tolist() == [-1.0, 1.0]
@@ -160,7 +160,7 @@ def test_members_that_cancel_or_are_constant_are_not_blown_up(slopes: tuple[floa
     ensemble = _ensemble(n_members=2)
     ensemble.net = _Constant(*slopes)
     obs, act = np.array([[1.0, 0, 0], [3.0, 0, 0]]), np.zeros((2, 2))
-    ensemble.normalise(*_as_segments(obs, act))
+    ensemble.normalise(ensemble.segment_rewards(*_as_segments(obs, act)))
     assert np.abs(ensemble.reward(np.array([[2.5, 0, 0], [4.0, 0, 0]]), act)).max() < 100
 
 
@@ -168,14 +168,14 @@ def test_normalising_over_a_single_step_gives_no_huge_rewards() -> None:
     ensemble = _ensemble()
     ensemble.set_input_statistics(*_steps())
     obs, act = _steps(seed=1)
-    ensemble.normalise(*_as_segments(obs[:1], act[:1]))
+    ensemble.normalise(ensemble.segment_rewards(*_as_segments(obs[:1], act[:1])))
     assert np.abs(ensemble.reward(obs, act)).max() < 1e3
 
 
 def test_nothing_to_normalise_over_changes_nothing() -> None:
     ensemble = _fitted()
     before = _statistics(ensemble)
-    ensemble.normalise(torch.empty(0, 5, 3), torch.empty(0, 5, 2))
+    ensemble.normalise(ensemble.segment_rewards(torch.empty(0, 5, 3), torch.empty(0, 5, 2)))
     assert _statistics(ensemble) == before
 
 

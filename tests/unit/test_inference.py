@@ -23,7 +23,7 @@ def _fitted(spaces: Spaces, n_members: int, rng: np.random.Generator) -> RewardE
     ensemble = RewardEnsemble(spaces, RewardConfig(n_members=n_members, output_std=0.3), seed=3)
     steps = _steps(spaces, 300, rng)
     ensemble.set_input_statistics(*steps)
-    ensemble.normalise(*(torch.from_numpy(x)[:, None] for x in spaces.features(*steps)))
+    ensemble.normalise(ensemble.segment_rewards(*(torch.from_numpy(x)[:, None] for x in spaces.features(*steps))))
     return ensemble
 
 

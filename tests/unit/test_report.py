@@ -71,7 +71,9 @@ def make_ensemble(scale: float = 1.0) -> RewardEnsemble:
     ensemble = RewardEnsemble(SPACES, config().reward, seed=3)
     ensemble.output_std = scale
     rng = np.random.default_rng(0)
-    ensemble.normalise(*(torch.from_numpy(rng.normal(size=(64, 1, n)).astype(np.float32)) for n in (3, 1)))
+    ensemble.normalise(
+        ensemble.segment_rewards(*(torch.from_numpy(rng.normal(size=(64, 1, n)).astype(np.float32)) for n in (3, 1)))
+    )
     return ensemble
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -65,6 +66,31 @@ def test_upfront_asks_everything_at_once() -> None:
     label = dataclasses.replace(PAPER, schedule="upfront")
     assert n_initial(label) == 700
     assert [n_scheduled(label, steps, 20 * M) for steps in (0, 1, 20 * M)] == [700] * 3
+
+
+STAIRS = LabelConfig(budget=5500, initial_fraction=500 / 5500, schedule="staircase", tau=5 * M)
+
+
+def test_the_staircase_of_the_paper_by_hand() -> None:
+    """Ten stretches of 5e6 steps, the k-th at 1 / k of the first one's rate: 5000 / (1 + 1/2 + … + 1/10) = 1707.085."""
+    counts = [n_scheduled(STAIRS, k * 5 * M, 50 * M) for k in range(11)]
+    assert counts == [500, 2207, 3060, 3629, 4056, 4397, 4682, 4926, 5139, 5329, 5500]
+    assert n_scheduled(STAIRS, int(2.5 * M), 50 * M) == 500 + 853  # half of the first stretch: half of its share
+    assert n_scheduled(STAIRS, int(7.5 * M), 50 * M) == 500 + 2133  # 1707.085 and a quarter of it
+
+
+def test_the_staircase_is_straight_within_a_stretch_and_bends_between() -> None:
+    fine = dataclasses.replace(STAIRS, budget=5_500_000)
+    asked = [n_scheduled(fine, step, 50 * M) for step in range(0, 50 * M + 1, M)]
+    gained = [b - a for a, b in itertools.pairwise(asked)]  # in each million of steps
+    for stretch in range(10):
+        rates = gained[5 * stretch : 5 * stretch + 5]
+        assert max(rates) - min(rates) <= 1
+        assert rates[0] == pytest.approx(gained[0] / (stretch + 1), abs=1)
+
+
+def test_a_run_that_ends_within_a_stretch_still_asks_everything() -> None:
+    assert [n_scheduled(STAIRS, step * M, 7 * M) for step in (0, 5, 6, 7)] == [500, 4666, 5083, 5500]
 
 
 LABELS = st.builds(

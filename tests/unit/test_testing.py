@@ -24,9 +24,9 @@ def test_the_selectors_pass(select) -> None:
     check_selector(select)
 
 
-@pytest.mark.parametrize("make", NETS.values(), ids=NETS.keys())
-def test_the_nets_pass(make) -> None:
-    check_net(make)
+@pytest.mark.parametrize(("net", "image"), [("mlp", None), ("cnn", (4, 56, 60)), ("cnn-small", (4, 42, 42))])
+def test_the_nets_pass(net: str, image: tuple[int, int, int] | None) -> None:
+    check_net(NETS[net], image)
 
 
 @pytest.mark.parametrize("name", ["trpo", "a2c", "ppo"])
