@@ -91,7 +91,7 @@ class RewardConfig:
     pretrain_steps: int = 1500
     """Minibatches for each member on the initial comparisons, before the policy learns."""
     fit_steps: int = 0
-    """Minibatches for each member and exchange (policy.sync_every); 0 means about 20,000 in the whole run, 20 to 200
+    """Minibatches for each member and exchange (policy.sync_every); 0 means about 60,000 in the whole run, 20 to 200
     each time."""
     noise: float = 0.1
     """Assumed chance that an annotator answers uniformly at random (paper: 0.1)."""

@@ -6,7 +6,7 @@ import dataclasses
 
 from prefrl.config import AHEAD, BUDGET, FEWEST_HELD_OUT, HELD_OUT, LEAST_LAG, LabelConfig, PolicyConfig, RunConfig
 
-MINIBATCHES, FEWEST_AT_ONCE, MOST_AT_ONCE = 20_000, 20, 200  # of the reward's fit: in a whole run; at an exchange
+MINIBATCHES, FEWEST_AT_ONCE, MOST_AT_ONCE = 60_000, 20, 200  # of the reward's fit: in a whole run; at an exchange
 
 
 def resolve_policy(policy: PolicyConfig) -> PolicyConfig:
@@ -18,7 +18,7 @@ def usual_fit_steps(policy: PolicyConfig) -> int:
     """Minibatches at each exchange, unless told otherwise.
 
     A run of many steps has no more comparisons than a short one, so that it needs no more minibatches: as many at each
-    exchange as a run of 60k steps needs took two thirds of the time of one of a million.
+    exchange as a short run needs took more than two thirds of the time of one of a million.
     """
     return min(max(FEWEST_AT_ONCE, round(MINIBATCHES * policy.sync_every / policy.steps)), MOST_AT_ONCE)
 

@@ -406,7 +406,7 @@ def test_resolve_fills_in_the_tasks_values(task: str, horizon: int, segment_step
 
 
 @pytest.mark.parametrize(
-    ("steps", "fit_steps"), [(1, 200), (60_000, 200), (300_000, 68), (1_000_000, 20), (20_000_000, 20)]
+    ("steps", "fit_steps"), [(1, 200), (300_000, 200), (600_000, 102), (1_000_000, 61), (20_000_000, 20)]
 )
 def test_a_run_has_about_as_many_minibatches_whatever_its_length(steps: int, fit_steps: int) -> None:
     config = RunConfig(policy=PolicyConfig(steps=steps, sync_every=1024))

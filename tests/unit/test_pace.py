@@ -195,7 +195,7 @@ def test_a_short_run_that_becomes_a_long_one_is_not_behind_a_schedule_before_its
 def test_a_run_that_becomes_a_long_one_fits_less_at_each_exchange_unless_told_otherwise(db, asked, then):
     config = settings(steps=1000)
     run = make_run(db, dataclasses.replace(config, reward=dataclasses.replace(config.reward, fit_steps=asked)))
-    assert from_dict(extend(db, run, 20_000, None).config).reward.fit_steps == then
+    assert from_dict(extend(db, run, 60_000, None).config).reward.fit_steps == then
 
 
 def test_a_run_that_is_stopped_goes_on_from_there(db):
