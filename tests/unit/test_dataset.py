@@ -197,3 +197,73 @@ def test_steps_of_segments_one_after_the_other() -> None:
     obs, act = stack_steps(_segment(v) for v in (1.0, 2.0))
     assert obs[:, 0].tolist() == [1.0] * 4 + [2.0] * 4
     assert act[:, 0].tolist() == [-1.0] * 4 + [-2.0] * 4
+
+
+# the newest comparisons alone
+
+
+def _windowed(window: int, *rows: Comparison) -> PreferenceDataset:
+    data = PreferenceDataset(SPACES, STEPS, window)
+    data.extend(list(rows), SEGMENTS)
+    return data
+
+
+def _shown(data: PreferenceDataset) -> list[list[float]]:
+    return data.obs[data.pairs][:, :, 0, 0].tolist()
+
+
+def test_the_newest_that_stand_train_and_segments_of_older_ones_alone_are_forgotten() -> None:
+    data = _windowed(2, _row(1, (10, 11)), _row(2, (11, 12)), _row(3, (13, 14)))
+    assert data.seqs.tolist() == [2, 3]
+    assert _shown(data) == [[11, 12], [13, 14]]
+    assert len(data.obs) == 4, "11 is in a comparison that stays"
+    data.extend([_row(4, (15, 16)), _row(5, (17, 18), "incomparable")], SEGMENTS)
+    assert (data.seqs.tolist(), data.last_seq) == ([3, 4], 5)
+    assert _shown(data) == [[13, 14], [15, 16]]
+    assert data.act[data.pairs][:, :, -1, 0].tolist() == [[-13, -14], [-15, -16]]
+    assert sorted(data.obs[:, 0, 0].tolist()) == [13, 14, 15, 16]
+
+
+def test_one_that_is_taken_back_makes_place_for_an_older_one_whose_segments_are_asked_for() -> None:
+    data = _windowed(1, _row(1, (10, 11)), _row(2, (12, 13)))
+    undo = [_row(3, (12, 13), "withdrawn", supersedes=2)]
+    assert data.missing(undo) == [10, 11]
+    data.extend(undo, {i: SEGMENTS[i] for i in (10, 11)})
+    assert data.seqs.tolist() == [1]
+    assert _shown(data) == [[10, 11]]
+
+
+def test_reading_all_at_once_loads_no_more_than_the_window() -> None:
+    """A process that starts again, after thousands of comparisons."""
+    rows = [_row(seq, (10 + seq % 9, 11 + seq % 9)) for seq in range(1, 40)]
+    assert PreferenceDataset(SPACES, STEPS, 2).missing(rows) == [12, 13, 14]
+    assert len(PreferenceDataset(SPACES, STEPS).missing(rows)) == 10
+
+
+def test_the_bags_of_those_that_stay_do_not_change() -> None:
+    rows = [_row(1, (10, 11)), _row(2, (12, 13)), _row(3, (14, 15)), _row(4, (11, 10), "right")]
+    whole, newest = _data(*rows), _windowed(2, *rows)
+    assert newest.bags.tolist() == whole.bags[2:].tolist() == [3, 1], "what was said of the pair before counts"
+
+
+@given(st.lists(st.permutations(range(10, 20)), min_size=1, max_size=25), st.integers(1, 6), st.data())
+def test_a_window_equals_the_tail_of_everything_however_it_grows(
+    orders: list[list[int]], window: int, draw: st.DataObject
+) -> None:
+    rows = [_row(seq, (order[0], order[1])) for seq, order in enumerate(orders, 1)]
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    data, whole = PreferenceDataset(SPACES, STEPS, window), _data(*rows)
+    for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        data.extend(rows[start:end], {i: SEGMENTS[i] for i in data.missing(rows[start:end])})
+    assert data.seqs.tolist() == whole.seqs[-window:].tolist()
+    assert data.bags.tolist() == whole.bags[-window:].tolist()
+    assert _shown(data) == _shown(whole)[-window:]
+    assert len(data.obs) == len({i for r in rows[-window:] for i in r.pair})
+
+
+def test_the_arrays_grow_and_keep_what_is_in_them() -> None:
+    many = {i: _segment(i) for i in range(1, 700)}
+    rows = [_row(i, (i, i + 1)) for i in range(1, 690)]
+    data = PreferenceDataset(SPACES, STEPS)
+    data.extend(rows, many)
+    assert _shown(data) == [[i, i + 1] for i in range(1, 690)]
