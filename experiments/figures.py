@@ -55,7 +55,12 @@ class Series:
 
 def untrained(series: Mapping[str, Series]) -> float:
     """True return of the policies of a task before they have learned anything: mean of the first points."""
-    return float(np.mean([curve[0][1] for one in series.values() for curve in one.curves["true_return"].values()]))
+    return float(np.mean(first_points(series)))
+
+
+def first_points(series: Mapping[str, Series]) -> list[float]:
+    """The first point of the true return of every run of a task."""
+    return [curve[0][1] for one in series.values() for curve in one.curves["true_return"].values()]
 
 
 def known(value: float | None) -> float:
@@ -79,10 +84,11 @@ def read_study(folder: Path) -> Study:
         points = parquet.read_table(folder / "curves.parquet").to_pylist()
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{folder} holds no study: `python -m experiments.sweep GRID --out {folder}` makes one"
+            f"{folder} holds no study: `python -m experiments.sweep GRID --out {folder}` makes one, as do the other "
+            "studies of experiments/"
         ) from error
     if not cells:
-        raise ConfigError(f"no cell of {folder} is done yet: `python -m experiments.sweep GRID --out {folder}` goes on")
+        raise ConfigError(f"no cell of {folder} is done yet: the command that began the study goes on with it")
     study: Study = {}
     for cell in sorted(cells, key=lambda cell: (cell["method"] != REFERENCE, cell["seed"])):
         study.setdefault(cell["task"], {}).setdefault(_name(cell), Series()).cells.append(cell)

@@ -6,7 +6,8 @@ A reward that is learned offline knows only what the untrained policy did; the t
 way, one figure shows learned and true return in the same plot, and one the accuracy of the reward model on what the
 policy does at the time. One comparison in eleven is held out and never trained on: by these the watch over hacking
 raises its alarm, and the table tells in how many of the runs that went wrong, and of those that went well, it stood at
-the end. A run went wrong if its true return ended less than half of the way from the untrained policy to the best run.
+the end. A run went wrong if its true return ended less than half of the way from the untrained policy to the best run;
+where the best is no better than chance would make an untrained one, nothing was learned and nothing is told.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.curves import band
-from experiments.figures import Series, Study, draw, known, save, slug, untrained
+from experiments.figures import Series, Study, draw, first_points, known, save, slug, untrained
 from experiments.methods import Settings
 from experiments.study import main
 from prefrl.report.markup import number
 
 HELD_OUT = 1 / 11
+LEARNED = 3.0  # standard deviations of untrained policies above their mean: there, a run has learned something
 WAYS: dict[str, Settings] = {
     "online": {"label": {"held_out_share": HELD_OUT}},
     "offline": {"label": {"held_out_share": HELD_OUT, "schedule": "upfront"}},
@@ -66,12 +68,27 @@ def parting(one: Series, title: str) -> Figure:
 
 def went_wrong(series: dict[str, Series]) -> dict[str, dict[int, bool]]:
     """For each way and seed whether it ended less than half of the way from the untrained policy to the best run."""
-    start = untrained(series)
-    best = max(known(cell["true_return"]) for one in series.values() for cell in one.cells)
+    start, best = untrained(series), best_of(series)
     return {
         name: {cell["seed"]: known(cell["true_return"]) < (start + best) / 2 for cell in one.cells}
         for name, one in series.items()
     }
+
+
+def best_of(series: dict[str, Series]) -> float:
+    """True return of the best run of a task."""
+    return max(known(cell["true_return"]) for one in series.values() for cell in one.cells)
+
+
+def nothing_learned(series: dict[str, Series]) -> str:
+    """In words that no run did better than an untrained policy, so that none went well; else an empty string."""
+    start, spread, best = untrained(series), float(np.std(first_points(series))), best_of(series)
+    if best > start + LEARNED * spread:
+        return ""
+    return (
+        f"no run learned anything: the best ended at {number(best)}, the untrained policies have {number(start)} ± "
+        f"{number(spread)}; nothing can be told of the alarm"
+    )
 
 
 def alarm_rates(series: dict[str, Series]) -> list[str]:
@@ -88,7 +105,8 @@ def alarm_rates(series: dict[str, Series]) -> list[str]:
             alarms.get((name, seed), []) for name, seeds in wrong.items() for seed, bad in seeds.items() if bad is went
         ]
         at_end, ever = sum(bool(each and each[-1]) for each in found), sum(any(each) for each in found)
-        lines.append(f"{len(found)} runs went {word}: alarm at the end in {at_end}, at any time in {ever}")
+        runs = "1 run" if len(found) == 1 else f"{len(found)} runs"
+        lines.append(f"{runs} went {word}: alarm at the end in {at_end}, at any time in {ever}")
     return lines
 
 
@@ -100,10 +118,12 @@ def finish(study: Study, out: Path) -> None:
             save(parting(one, f"{task}, {name}"), out / slug(f"{task}, {name}"))
         accuracy = draw(series, "accuracy", "pairs of the newest segments in the true order")
         save(accuracy, out / slug(f"{task}, accuracy"))
-        lines += [f"{task}: {line}" for line in alarm_rates(series)]
+        none = nothing_learned(series)
+        lines += [f"{task}: {line}" for line in ([none] if none else alarm_rates(series))]
         for name, seeds in went_wrong(series).items():
-            ends = [known(cell["true_return"]) for cell in series[name].cells]
-            lines.append(f"{task}: {name}: {sum(seeds.values())} of {len(seeds)} wrong: {', '.join(map(number, ends))}")
+            ends = ", ".join(f"seed {c['seed']} {number(known(c['true_return']))}" for c in series[name].cells)
+            wrong = "" if none else f"{sum(seeds.values())} of {len(seeds)} wrong: "
+            lines.append(f"{task}: {name}: {wrong}{ends}")
     (out / "alarms.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 

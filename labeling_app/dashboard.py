@@ -15,9 +15,10 @@ from labeling_app import dashboard_folder as folder
 from labeling_app import dashboard_people as people
 from labeling_app.dashboard_facts import Facts, Known, read_dashboard
 from labeling_app.shown import NONE, Say, duration, number, plain, tiles
+from prefrl.envs.tasks import has_true_reward
 from prefrl.errors import PrefrlError
 from prefrl.report.facts import Series
-from prefrl.report.watch import Trend, Verdict
+from prefrl.report.watch import Verdict
 from prefrl.reward_model.schedule import n_held_out
 from prefrl.store.browse import clips_over_the_run, segment_steps
 from prefrl.store.clips import load_clip
@@ -107,7 +108,8 @@ def overview(facts: Facts, say: Say) -> None:
             (say("dashboard.versions"), f"{status.reward_version:,}", say("dashboard.versions_means")),
         )
     elif facts.is_learned:
-        st.info(say("dashboard.frozen_reward_run", origin=plain(status.origin)))
+        kind = "frozen" if "@" in status.origin else "fitted"
+        st.info(say(f"dashboard.{kind}_reward_run", origin=plain(status.origin)))
     else:
         st.info(say("dashboard.true_reward_run"))
     tiles(entries)
@@ -130,7 +132,7 @@ def hacking(facts: Facts, say: Say) -> None:
         st.info(say("dashboard.held_out_none"))
     trends = [("learned_return", found.learned), ("true_return", found.true), ("accuracy", found.accuracy)]
     words = {name: say(f"dashboard.trend_{trend}") for name, trend in trends}
-    if found.true is Trend.UNKNOWN and not np.isfinite(facts.true.values).any():
+    if not has_true_reward(facts.config.env.id):
         words["true_return"] = say("dashboard.trend_none")
     st.caption(say("dashboard.hacking_means", **words))
 

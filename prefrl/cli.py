@@ -16,7 +16,7 @@ from prefrl import __version__
 from prefrl.cli_results import add_result_verbs
 from prefrl.errors import ConfigError, FencedError, PrefrlError, StoreError
 from prefrl.flags import add_settings, config_from, given_from
-from prefrl.parsing import Parser, add_verb, open_database, whole
+from prefrl.parsing import Parser, add_verb, open_database, port, whole
 from prefrl.run.hints import typed
 from prefrl.settings import from_dict, settings
 
@@ -111,7 +111,7 @@ def _add_start_flags(parser: argparse.ArgumentParser) -> None:
 def _add_page_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("labeling page")
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    group.add_argument("--port", type=int, help="default: the first one from 8501 on that is free")
+    group.add_argument("--port", type=port, help="default: the first one from 8501 on that is free")
     group.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
 
 

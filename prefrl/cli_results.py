@@ -130,4 +130,9 @@ def _import(args: argparse.Namespace) -> int:
         db.close()
     now = f"; run {args.name} now has {of_budget(status)}" if status.budget else ""  # none on the true reward
     print(f"{n or 'no'} comparisons imported{now}")
+    if status.origin:
+        name = typed(args.name, args.db, db.url)
+        print(f"prefrl: the run's reward stays as it is; `prefrl fit {name}` fits a new one to them", file=sys.stderr)
+    elif not status.budget:
+        print("prefrl: the run learns from the true reward: nothing is fitted to them", file=sys.stderr)
     return 0

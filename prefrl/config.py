@@ -27,8 +27,9 @@ class EnvConfig:
     """The environment and how segments are cut from it."""
 
     id: str = "pendulum"
-    """Task (cheetah, hopper, walker, ant, swimmer, reacher, pendulum, double-pendulum; for people to teach:
-    backflip-hopper, one-leg-cheetah) or any Gymnasium id."""
+    """Task (cheetah, hopper, walker, ant, swimmer, reacher, pendulum, double-pendulum; games: beam-rider, breakout,
+    enduro, pong, qbert, seaquest, space-invaders; for people to teach: backflip-hopper, one-leg-cheetah,
+    enduro-alongside) or any Gymnasium id."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments for gymnasium.make."""
     horizon: int | None = None

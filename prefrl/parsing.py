@@ -50,6 +50,13 @@ def whole(text: str) -> int:
     raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
 
 
+def port(text: str) -> int:
+    """A port that a server can have."""
+    if text.isdecimal() and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be a number from 1 to 65535, not {text!r}")
+
+
 def add_verb(verbs: Any, name: str, help_: str, do: Any) -> argparse.ArgumentParser:
     """A verb, done by ``do(args)``, on the database of ``--db``."""
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".")

@@ -36,7 +36,7 @@ _ATARI: Nested = {
     "label": {"initial_fraction": 500 / 5500, "schedule": "staircase"},
 }
 
-# A quarter of the pixels and a smaller reward net, for a run of hours on two cores.
+# A quarter of the pixels, a smaller reward net and a sixth of the steps, for a machine without a GPU.
 _LAPTOP: Nested = {
     "env": {"kwargs": {"size": 42}},
     "policy": {"steps": 8_000_000},

@@ -17,8 +17,8 @@ def resolve_policy(policy: PolicyConfig) -> PolicyConfig:
 def usual_fit_steps(policy: PolicyConfig) -> int:
     """Minibatches at each exchange, unless told otherwise.
 
-    A run of many steps has no more comparisons than a short one, so that it needs no more minibatches: as many at each
-    exchange as a short run needs took more than two thirds of the time of one of a million.
+    A run of many steps has no more comparisons than a short one: as many at each exchange as a short run needs took
+    more than two thirds of the time of one of a million.
     """
     return min(max(FEWEST_AT_ONCE, round(MINIBATCHES * policy.sync_every / policy.steps)), MOST_AT_ONCE)
 

@@ -7,7 +7,8 @@ const RESEND_MS = 2000;
 const POLL_MS = 2500; // while there is no pair
 const ALIVE_MS = 30000; // while a person looks at one: keeps the lease
 const FAILED_MS = 2500; // how long the reason of a clip that cannot be shown stands
-const SILENT_MS = 1500; // the server has not answered for so long
+const SILENT_MS = 1500; // the server has not answered for so long: Streamlit may have covered the page
+const GONE_MS = 5000; // and after that the page says so
 const REACH = 10;
 const SPEEDS = [0.25, 0.5, 0.75, 1, 1.5, 2];
 const ANSWERS = ["left", "right", "tie", "incomparable"];
@@ -261,13 +262,19 @@ class Page {
     const waiting = outbox.of(this.run).length;
     if (waiting && since >= RESEND_MS) this.push();
     else if (!document.hidden && since >= (this.queue.length ? ALIVE_MS : POLL_MS)) this.push();
+    if (!this.data) return;
     this.renderWaiting();
+    this.renderNotice();
     this.clearTheWay();
+  }
+
+  silent(ms) {
+    return Boolean(this.silentSince) && Date.now() - this.silentSince >= ms;
   }
 
   // Streamlit covers the page when its server is silent; ours goes on, and says itself what waits.
   clearTheWay() {
-    if (!this.silentSince || Date.now() - this.silentSince < SILENT_MS) return;
+    if (!this.silent(SILENT_MS)) return;
     const close = document.querySelector("[role=dialog] button[aria-label=Close]");
     if (close) close.click();
   }

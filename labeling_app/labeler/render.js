@@ -80,12 +80,7 @@ Object.assign(Page.prototype, {
     loading.classList.toggle("bad", Boolean(item && item.failed));
     loading.textContent = item && item.failed ? this.failure(item) : w.loading;
     this.part("again").hidden = !(item && item.pair.replaces);
-    const unreachable = state.name === "unreachable" && item;
-    const elsewhere = this.data.pairs ? outbox.items.length - outbox.of(this.run).length : 0; // what was sent in vain
-    const notice = [unreachable ? `${state.title}. ${state.text}` : state.notice,
-      elsewhere && !unreachable && w.elsewhere.replace("{n}", elsewhere)].filter(Boolean).join(" ");
-    this.part("notice").textContent = notice;
-    this.part("notice").hidden = !notice;
+    this.renderNotice();
     for (const name of [...ANSWERS, "skip", "replay"]) {
       this.root.querySelector(`[data-do=${name}]`).disabled = !item;
     }
@@ -124,6 +119,17 @@ Object.assign(Page.prototype, {
     if (left && minutes < 90) parts.push(this.words.minutes_left.replace("{n}", minutes));
     else if (left) parts.push(this.words.hours_left.replace("{n}", Math.round(minutes / 60)));
     return parts.join(" · ");
+  },
+
+  renderNotice() {
+    const { state } = this.data;
+    const unreachable = state.name === "unreachable" && this.queue[0];
+    const elsewhere = this.data.pairs ? outbox.items.length - outbox.of(this.run).length : 0; // what was sent in vain
+    const notice = this.silent(GONE_MS) ? this.words.silent : [unreachable ? `${state.title}. ${state.text}` : state.notice,
+      elsewhere && !unreachable && this.words.elsewhere.replace("{n}", elsewhere)].filter(Boolean).join(" ");
+    const place = this.part("notice");
+    if (place.textContent !== notice) place.textContent = notice;
+    place.hidden = !notice;
   },
 
   renderWaiting() {

@@ -175,7 +175,7 @@ class AtariEnv(gym.Env[Frame, np.int64]):
         for top, bottom, left, right in self._boxes:
             screen[top:bottom, left:right] = 0
         shape = (self.size, self.size)
-        return self._cv2.resize(screen, shape, interpolation=self._cv2.INTER_AREA)  # type: ignore[no-any-return]
+        return self._cv2.resize(screen, shape, interpolation=self._cv2.INTER_AREA)  # type: ignore[no-any-return]  # cv2 is untyped
 
 
 def build(name: str, *, size: int = 84, hide_score: bool = True, render_mode: str | None = None) -> AtariEnv:

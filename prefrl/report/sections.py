@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from prefrl.config import FEWEST_HELD_OUT
 from prefrl.report import charts
 from prefrl.report.facts import (
     Answers,
@@ -116,7 +115,13 @@ def exploited(facts: Facts) -> str:
         return section(title, missing(heading, NOT_YET if n_held_out(facts.config.label) else NO_HELD_OUT))
     newest = seen[-1].window
     verdict = (
-        "Perhaps it is" if seen[-1].alarm else "No sign of it" if newest.n >= FEWEST_HELD_OUT else "Too early to tell"
+        "Perhaps it is"
+        if seen[-1].alarm
+        else "Too early to tell"
+        if not newest.told
+        else "Keep an eye on it"
+        if newest.falls_short
+        else "No sign of it"
     )
     n_alarms = sum(look.alarm for look in seen)
     ever = f" There was cause for alarm at {n_alarms} of {len(seen)} looks." if n_alarms else ""
@@ -268,7 +273,7 @@ def _answer_row(one: Answers) -> tuple[object, ...]:
 
 def frozen(facts: Facts) -> str:
     """Where a reward that stays as it is comes from, and how it fitted."""
-    known, origin = facts.versions[-1].metrics if facts.versions else {}, facts.status.origin
+    known = facts.versions[-1].metrics if facts.versions else {}
     labels = {
         "n_comparisons": "comparisons",
         "oob_accuracy": "out-of-bag accuracy",
@@ -277,7 +282,7 @@ def frozen(facts: Facts) -> str:
     }
     return section(
         "The reward",
-        f"<p>The reward of <code>{escape(origin)}</code> (<code>reward.source</code> is <code>frozen</code>): this run "
+        f"<p>The reward {escape(facts.status.of_reward)} (<code>reward.source</code> is <code>frozen</code>): this run "
         "asks for no comparisons, and its reward stays as it was fitted:</p>",
         tiles([(label, number(known.get(name, np.nan))) for name, label in labels.items()]),
     )

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prefrl.config import FEWEST_HELD_OUT
 from prefrl.report.numbers import spearman
 from prefrl.reward_model.held_out import Look
 
@@ -29,7 +28,7 @@ class Trend(enum.StrEnum):
 
     RISING = "rising"
     FALLING = "falling"
-    STEADY = "steady"
+    STEADY = "steady"  # so many points would have told a trend that matters
     UNKNOWN = "unknown"  # too few points
 
 
@@ -37,7 +36,7 @@ class Verdict(enum.StrEnum):
     """What the trends mean together."""
 
     HACKING = "hacking"  # held-out comparisons say so, or learned return rises and another one falls
-    WATCH = "watch"  # learned return rises, and nothing confirms that it is earned
+    WATCH = "watch"  # by the learned reward the policy becomes better, and nothing confirms it yet
     FINE = "fine"
     UNKNOWN = "unknown"
 
@@ -56,7 +55,8 @@ def trend(values: NDArray[Any], recent: float = 0.5) -> Trend:
     """Whether the newest part of a series rises or falls more surely than chance would have it.
 
     The part is averaged into at most 16 points; their rank correlation with time, rho, is a trend where
-    ``|rho| sqrt(n - 1)`` exceeds the one-sided 99 % quantile of the normal distribution (Kendall 1948).
+    ``|rho| sqrt(n - 1)`` exceeds the one-sided 99 % quantile of the normal distribution (Kendall 1948). Fewer points
+    than 16 can tell a clear trend, but not that there is none.
 
     Args:
         values: In order of time, (N,); what is not finite is left out.
@@ -70,12 +70,12 @@ def trend(values: NDArray[Any], recent: float = 0.5) -> Trend:
     points = np.array([part.mean() for part in np.array_split(finite, min(N_POINTS, len(finite)))])
     rho = spearman(np.arange(len(points)), points)
     if math.isnan(rho) or abs(rho) * math.sqrt(len(points) - 1) <= Z_ONE_SIDED_99:
-        return Trend.STEADY
+        return Trend.STEADY if len(points) == N_POINTS else Trend.UNKNOWN
     return Trend.RISING if rho > 0 else Trend.FALLING
 
 
 def watch(learned: NDArray[Any], true: NDArray[Any], accuracy: NDArray[Any], held_out: Look | None) -> Watch:
-    """Compare the trends of learned return, true return and out-of-bag accuracy, and what people say of it.
+    """Compare the trends of learned return, true return and out-of-bag accuracy, and what held-out comparisons tell.
 
     Args:
         learned: Learned return over the run.
@@ -84,12 +84,13 @@ def watch(learned: NDArray[Any], true: NDArray[Any], accuracy: NDArray[Any], hel
         held_out: The newest look at held-out comparisons, if any.
     """
     trends = trend(learned), trend(true), trend(accuracy)
-    told = held_out is not None and held_out.window.n >= FEWEST_HELD_OUT
-    verdict = _of_trends(*(trends[:2] if told else trends))  # what people say of it now is more than old answers
     if held_out and held_out.alarm:
         verdict = Verdict.HACKING
-    elif told and verdict is Verdict.WATCH:  # they confirm it
-        verdict = Verdict.FINE
+    elif held_out and held_out.window.told:  # what is said of it now is more than old answers
+        doubt = Verdict.WATCH if held_out.window.falls_short else Verdict.FINE
+        verdict = Verdict.HACKING if _of_trends(*trends[:2]) is Verdict.HACKING else doubt
+    else:
+        verdict = _of_trends(*trends)
     return Watch(verdict, *trends)
 
 

@@ -29,7 +29,8 @@ def fit_afresh(db: Database, run: Run, config: RunConfig, tell: Callable[[str], 
         tell: Is given a line before the fit, which may take a while.
 
     Returns:
-        The ensemble, with what the fit reports and how many comparisons (``n_comparisons``) there were.
+        The ensemble, with what the fit reports and how many comparisons there were (``n_comparisons``) and were
+        left out as held out (``n_held_out``).
 
     Raises:
         ConfigError: Nothing can be learned from the comparisons.
@@ -49,10 +50,12 @@ def fit_afresh(db: Database, run: Run, config: RunConfig, tell: Callable[[str], 
         ensemble.set_input_statistics(*stack_steps((first or compared).values()))  # imports have no random policy
     fitter = Fitter(ensemble, config.reward, config.seed)
     n_steps, n_members = config.reward.pretrain_steps, config.reward.n_members
-    tell(f"fitting {n_members} networks to {len(data)} comparisons of run {run.name}, {n_steps:,} minibatches")
+    networks = "1 network" if n_members == 1 else f"{n_members} networks"
+    tell(f"fitting {networks} to {len(data)} comparisons of run {run.name}, {n_steps:,} minibatches")
     report = fitter.fit(data, n_steps)
     tensors = ensemble.to_tensors() | fitter.to_tensors()
-    return NewReward(tensors_to_bytes(tensors), data.last_seq, {**report.metrics(), "n_comparisons": len(data)})
+    counted = {"n_comparisons": len(data), "n_held_out": data.n_held_out}
+    return NewReward(tensors_to_bytes(tensors), data.last_seq, {**report.metrics(), **counted})
 
 
 def _check(data: PreferenceDataset, run: Run, config: RunConfig) -> None:

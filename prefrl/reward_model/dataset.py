@@ -78,6 +78,11 @@ class PreferenceDataset:
         self.returns = np.array([r.detail.get(TOLD, untold) for r in train], np.float32).reshape(-1, 2)
         self.obs, self.act = self._obs[: len(index)], self._act[: len(index)]
 
+    @property
+    def n_held_out(self) -> int:
+        """Decided comparisons that are left out because they are held out."""
+        return sum(row.mu is not None and row.pair in self.held_out for row in active(self.rows))
+
     def held_out_since(self, seq: int) -> list[Comparison]:
         """The first answer that stands to each held-out pair about which nothing had been said up to ``seq``.
 

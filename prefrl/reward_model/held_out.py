@@ -47,6 +47,16 @@ class Evidence:
         )
 
     @property
+    def told(self) -> bool:
+        """Whether there are enough to say anything."""
+        return self.n >= FEWEST_HELD_OUT
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether the newer clips are preferred so much less often than is claimed that it matters, sure or not."""
+        return self.claimed - self.seen >= LESS * self.n
+
+    @property
     def words(self) -> str:
         """In a sentence, for terminals and events."""
         return (
@@ -56,7 +66,7 @@ class Evidence:
 
     @property
     def z(self) -> float:
-        """By how many standard deviations people prefer the newer clips less often than is claimed."""
+        """By how many standard deviations the newer clips are preferred less often than is claimed."""
         return (self.claimed - self.seen) / math.sqrt(self.variance) if self.variance > 0 else 0.0
 
 
@@ -111,9 +121,9 @@ def alarms(window: Evidence, before: bool) -> bool:
     """
     if before:
         return window.z > ENDS
-    if window.n < FEWEST_HELD_OUT or window.claimed < BETTER * window.n:
+    if not window.told or window.claimed < BETTER * window.n:
         return False
-    return window.claimed - window.seen >= LESS * window.n and window.z > BEGINS
+    return window.falls_short and window.z > BEGINS
 
 
 @dataclass(frozen=True)

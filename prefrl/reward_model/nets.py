@@ -164,10 +164,8 @@ def drop(x: Tensor, p: float) -> Tensor:
     """Dropout with ``p`` rounded to a 256th: a random byte for each value, where torch's own draws eight."""
     kept = round((1 - p) * 256)
     drawn = torch.empty(-(-x.numel() // 8), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-    mask = (drawn.view(torch.uint8)[: x.numel()] <= kept - 1).as_strided(
-        x.shape, x.stride()
-    )  # in the order of x in memory
-    return x * mask * (256 / kept)
+    mask = drawn.view(torch.uint8)[: x.numel()] <= kept - 1
+    return x * mask.as_strided(x.shape, x.stride()) * (256 / kept)  # in the order of x in memory
 
 
 NETS: dict[str, RewardNet] = {"mlp": MLPEnsemble, **{name: partial(CNNEnsemble, net=name) for name in CONVOLUTIONS}}

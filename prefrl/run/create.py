@@ -312,7 +312,7 @@ def extend(db: Database, run: Run, steps: int | None, labels: int | None) -> Run
     config = from_dict(run.config)
     for flag, new, old in (("--steps", steps, config.policy.steps), ("--labels", labels, budget_of(config.label))):
         if new is not None and new < old:
-            raise ConfigError(f"{flag} {new} is less than run {run.name!r}'s total of {old}")
+            raise ConfigError(f"{flag} {new} is less than the total of run {run.name!r}, {old}")
     tenth, total = max(1, config.policy.steps // 10), steps or config.policy.steps
     label, query = config.label, config.query
     usual = resolve_label(dataclasses.replace(label, max_lag=None), config.policy.steps)

@@ -31,6 +31,7 @@ from prefrl.store.folder import (
 from prefrl.store.runs import Run, check_name, create_run, free_name, list_runs, update_config
 
 LEAST = 2  # clips that can be compared
+N_NAMED = 3  # of the files that are no videos
 
 Tell = Callable[[str], None]
 
@@ -66,18 +67,26 @@ def open_folder(
     if labels is not None and labels < 1:
         raise ConfigError(f"--labels must be at least 1, not {labels}")
     found = look(folder)
-    for file, why in found.left_out:
-        tell(f"left out: {file}: {why}")
-    if found.n_ignored:
-        tell(f"not looked at: {found.n_ignored} other files or folders in {found.path}")
     if len(found.videos) < LEAST:
+        _tell_left_out(found, tell)
         raise DataError(
             f"{found.path} holds {len(found.videos) or 'no'} clip{'' if len(found.videos) == 1 else 's'} that browsers "
             f"play: at least {LEAST} are needed, H.264 in .mp4 or VP8, VP9 or AV1 in .webm "
             "(ffmpeg -i IN -c:v libx264 -pix_fmt yuv420p OUT.mp4 makes one)"
         )
     with Database.create(url) as db:
-        return _fill(db, _run_of(db, found, name, labels, seed, tell), found, labels, tell)
+        run = _run_of(db, found, name, labels, seed, tell)
+        _tell_left_out(found, tell)
+        return _fill(db, run, found, labels, tell)
+
+
+def _tell_left_out(found: Folder, tell: Tell) -> None:
+    for file, why in found.left_out:
+        tell(f"left out: {file}: {why}")
+    if found.ignored:
+        n_more = len(found.ignored) - N_NAMED
+        more = f" and {n_more} more" if n_more > 0 else ""
+        tell(f"not looked at, for they are no videos: {', '.join(map(repr, found.ignored[:N_NAMED]))}{more}")
 
 
 def _run_of(db: Database, found: Folder, name: str | None, labels: int | None, seed: int, tell: Tell) -> Run:

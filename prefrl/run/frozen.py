@@ -44,7 +44,9 @@ def prepare_frozen(
         ConfigError: There is no such reward, its settings are others than those asked for, or it is for other spaces.
         StoreError: There is no such run, or the weights of the version were pruned.
     """
-    name, _, number = config.reward.origin.partition("@")
+    name, at, number = config.reward.origin.partition("@")
+    if at and not number:
+        raise ConfigError(f"reward.origin {name}@ names no version: {name}@2 means the second, {name} the newest")
     run = get_run(db, name)
     version = _version(db, run, number)
     record, weights = load_reward(db, run.id, version)
@@ -152,6 +154,8 @@ def facts(run: Run, reward: NewReward) -> dict[str, Any]:
 def describe(run: Run, reward: NewReward) -> str:
     """The same in three lines for a person."""
     config, m = from_dict(run.config), reward.metrics
+    n = config.reward.n_members
+    left_out = f"; {m['n_held_out']:.0f} more held out" if m["n_held_out"] else ""
     held_out = (
         f"out-of-bag loss {m['oob_loss']:.4g}, accuracy {100 * m['oob_accuracy']:.1f} % of the decided"
         if isfinite(m["oob_accuracy"])
@@ -159,8 +163,8 @@ def describe(run: Run, reward: NewReward) -> str:
     )
     return (
         f"run {run.name} begins with a reward fitted to {m['n_comparisons']:.0f} comparisons of "
-        f"{config.reward.origin} ({m['n_ties']:.0f} of them ties)\n"
-        f"{config.reward.n_members} networks, {config.reward.pretrain_steps:,} minibatches, seed {config.seed}: "
+        f"{config.reward.origin} ({m['n_ties']:.0f} of them ties{left_out})\n"
+        f"{n} {'network' if n == 1 else 'networks'}, {config.reward.pretrain_steps:,} minibatches, seed {config.seed}: "
         f"training loss {m['train_loss']:.4g}, L2 coefficient {m['l2']:.4g}\n"
         f"{held_out}"
     )

@@ -86,6 +86,11 @@ class Status:
             return None
         return min(role.age_ms for role in self.roles)
 
+    @property
+    def of_reward(self) -> str:
+        """Which reward it is that stays as it is, in words: that of a run's version, or one that `prefrl fit` made."""
+        return f"of {self.origin}" if "@" in self.origin else f"fitted to the comparisons of {self.origin}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)

@@ -72,9 +72,10 @@ def line(status: Status, speed: float) -> str:
         f"{speed:,.0f} steps/s" if speed else "",
         of_budget(status) if status.budget else "",
         f"reward version {status.reward_version}" if status.budget else "",
-        f"reward of {status.origin}, frozen" if status.origin else "",
+        f"reward {status.of_reward}, frozen" if status.origin else "",
         *(f"{label} {metrics[name]:.4g}" for name, label in _METRICS if name in metrics),
-        EXPLOITED if status.metrics.get(ALARM) else "",
+        f"held out: {told}" if (told := window_words(metrics)) else "",
+        EXPLOITED if metrics.get(ALARM) else "",
         *(r.state for r in status.roles if r.alive and r.state.startswith(_WAITS.get(r.role, "-"))),
     ]
     return " | ".join(p for p in parts if p)
@@ -138,7 +139,7 @@ def table(status: Status, speed: float) -> RenderableType:
             grid.add_row("clips", f"{status.open_queries} queries wait", "", f"{status.clips['ready']} ready{more}")
         grid.add_row("reward", f"version {status.reward_version}")
     if status.origin:
-        grid.add_row("reward", f"of {status.origin}, frozen")
+        grid.add_row("reward", f"{status.of_reward}, frozen")
     for name, label in _METRICS:
         if name in status.metrics:
             grid.add_row(label, f"{status.metrics[name]:.4g}")

@@ -54,13 +54,13 @@ class Folder:
         path: Absolute, links followed.
         videos: In the order of their names.
         left_out: Name and reason of each video that cannot be shown.
-        n_ignored: Files of other kinds, and folders inside, which are not looked into.
+        ignored: Names of files of other kinds, and of folders inside, which are not looked into.
     """
 
     path: Path
     videos: tuple[VideoFile, ...]
     left_out: tuple[tuple[str, str], ...]
-    n_ignored: int
+    ignored: tuple[str, ...]
 
 
 def look(folder: Path) -> Folder:
@@ -92,7 +92,7 @@ def look(folder: Path) -> Folder:
             videos[video.digest] = video
         except DataError as error:
             left_out.append((name, str(error)))
-    return Folder(path, tuple(videos.values()), tuple(left_out), len(names) - len(wanted))
+    return Folder(path, tuple(videos.values()), tuple(left_out), tuple(sorted({*names} - {*wanted})))
 
 
 def _video(folder: Path, name: str) -> VideoFile:

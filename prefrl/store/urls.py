@@ -133,7 +133,8 @@ def check_file(place: Place, *, readonly: bool) -> None:
     if path.is_dir():
         raise place.named(f"{path} is a folder: name a file in it, sqlite:///{path}/run.db")
     if not path.exists():
-        raise place.named(f"there is no file {path}: `prefrl run … --db {place.masked}` makes one")
+        hint = "name the database with --db or $PREFRL_DB; `prefrl run TASK` makes one"
+        raise place.named(f"there is no file {path}: {hint}")
     if not os.access(path, os.R_OK):
         raise place.named(f"the file {path} is not readable for this user: chmod u+r it, or change user")
     if readonly:

@@ -88,5 +88,7 @@ def format_of(file: Path, formats: tuple[str, ...] = FORMATS) -> str:
     suffix = file.suffix.lower()
     if suffix not in formats:
         found = f"the format {suffix!r}" if suffix else "a file without an ending"
+        if suffix == ".csv":
+            raise DataError(f"{file}: a .csv file holds no segments to learn from: use {' or '.join(formats)}")
         raise DataError(f"{file}: {found} is not supported (pickle and npz never are): use {' or '.join(formats)}")
     return suffix

@@ -289,8 +289,10 @@ def test_a_server_that_is_killed(
             screen.press("ArrowLeft")
             screen.page.wait_for_timeout(500)
             assert len(rows_of(desk, "ann")) == 1
+            screen.shows("notice", "The server of this page does not answer")
             server.start()
             rows = wait_for_rows(desk, screen, "ann", 4, seconds=60)
+            screen.page.locator(".notice").wait_for(state="hidden")
             check(desk, rows, screen.presses())
             codes = screen.watch()  # and it goes on
             # killed again, and this time the page is loaded anew before anything was sent
@@ -337,7 +339,7 @@ def test_answers_to_another_run(
             servers[0].start()
             (row,) = wait_for_rows(desk, screen, "ann", 1, seconds=60)
             assert (sides(desk, row), row.preference.value) == (codes, "left")
-            screen.shows("notice", "")
+            screen.page.locator(".notice").wait_for(state="hidden")
             screen.page.wait_for_function("spy.root().querySelector('.notice').hidden")
         finally:
             for server in servers:

@@ -193,6 +193,7 @@ BAD_RUNS = {
         ["pendulum", "--selector", "test_cli_plugins:selector"],
         ["query.selector 'test_cli_plugins:selector' failed: TypeError"],
     ),
+    "no such port": (["pendulum", "--human", "--port", "99999"], ["--port: must be a number from 1 to 65535"]),
     "a module that cannot be parsed": (["pendulum", "--oracle", "syntax:x"], ["SyntaxError", "syntax.py, line 1"]),
     "an environment that cannot be made": (
         ["test_cli_plugins:Broken-v0"],

@@ -182,6 +182,7 @@ REFUSED = {
     "people": (["run", "pendulum", "--reward", "taught", "--human"], "--human and --reward.source frozen exclude"),
     "other spaces": (["run", "hopper", "--reward", "taught"], "but hopper has observations of shape (11,)"),
     "no such version": (["run", "pendulum", "--reward", "taught@9"], "versions 1 to 6, but no '9'"),
+    "a version without its number": (["run", "pendulum", "--reward", "taught@"], "taught@ names no version: taught@2"),
     "two sources": (["run", "pendulum", "--reward", "taught", "--reward.source", "true"], "sets both"),
     "comparisons of a new run": (["run", "pendulum", "--reward", "taught", "--labels", "9"], "leave --labels out"),
     "an annotator": (["run", "pendulum", "--reward", "taught", "--oracle", "none"], "leave --oracle out"),

@@ -61,7 +61,7 @@ def test_open_wants_a_database_that_exists(database_url: str) -> None:
     if database_url.startswith("sqlite"):
         path = Path(database_url.removeprefix("sqlite:///"))
         path.parent.mkdir()
-        with pytest.raises(StoreError, match=r"there is no file .*`prefrl run … --db sqlite:///"):
+        with pytest.raises(StoreError, match=r"there is no file .*: name the database with --db or"):
             Database.open(database_url)
         path.touch()
     for open_it in (Database.open, migrate.upgrade):

@@ -233,6 +233,8 @@ def test_trends() -> None:
     assert trend(np.concatenate([up, up[-1] - np.arange(100)])) is Trend.FALLING  # only the newest half counts
     assert trend(np.ones(50)) is Trend.STEADY
     assert trend(np.arange(5)) is Trend.UNKNOWN
+    assert trend(np.arange(8)) is Trend.RISING, "few points may be clear"
+    assert trend(np.array([1.0, 3, 2, 5, 4, 7, 3, 5])) is Trend.UNKNOWN, "but do not tell that there is no trend"
     assert trend(np.array([math.nan] * 50)) is Trend.UNKNOWN
     assert trend(np.empty(0)) is Trend.UNKNOWN
     n_false = sum(trend(rng.normal(size=200)) is not Trend.STEADY for _ in range(400))
@@ -261,4 +263,7 @@ def test_the_watch_over_hacking_by_what_people_say() -> None:
     assert watch(up, none, none, right).verdict is Verdict.FINE
     assert watch(up, none, down, right).verdict is Verdict.FINE, "what people say of it now is more than old answers"
     assert watch(up, down, down, right).verdict is Verdict.HACKING, "people see no harm, the true return does"
-    assert watch(none, none, none, right).verdict is Verdict.UNKNOWN
+    assert watch(none, none, none, right).verdict is Verdict.FINE, "they tell enough by themselves"
+    doubtful = Look(0, evidence([0.8] * 20, [1.0] * 14 + [0.0] * 6), alarm=False)
+    assert watch(none, none, none, doubtful).verdict is Verdict.WATCH, "2 of 20 fewer than expected: no calm"
+    assert watch(up, down, none, doubtful).verdict is Verdict.HACKING

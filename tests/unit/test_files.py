@@ -88,7 +88,11 @@ def test_other_files_are_counted_and_nothing_below_is_looked_into(tmp_path: Path
     (tmp_path / ".hidden.mp4").write_text("x")
     (tmp_path / "a.mp4").write_bytes(video(1))
     found = look(tmp_path)
-    assert ([one.name for one in found.videos], found.left_out, found.n_ignored) == (["a.mp4"], (), 4)
+    assert ([one.name for one in found.videos], found.left_out, found.ignored) == (
+        ["a.mp4"],
+        (),
+        (".hidden.mp4", "folder.mp4", "inside", "notes.txt"),
+    )
 
 
 def test_the_same_content_counts_once(tmp_path: Path) -> None:

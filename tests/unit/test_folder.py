@@ -104,7 +104,7 @@ def test_a_folder_becomes_a_run_and_the_page_is_opened(
     assert "prefrl export cats FILE.csv" in out
     assert err.splitlines() == [
         "prefrl: left out: empty.mp4: 0 bytes",
-        f"prefrl: not looked at: 1 other files or folders in {cats}",
+        "prefrl: not looked at, for they are no videos: 'notes.txt'",
         "prefrl: run cats: 4 clips, 0 of 6 comparisons",
     ]
     with Database.open(url) as db:

@@ -16,7 +16,7 @@ from prefrl.errors import ConfigError, PrefrlError, RewardError, StoreError
 from prefrl.resolve import resolve
 from prefrl.reward_model import published
 from prefrl.reward_model.spaces import Spaces
-from prefrl.run.frozen import facts, fit_run, prepare_frozen
+from prefrl.run.frozen import describe, facts, fit_run, prepare_frozen
 from prefrl.settings import from_dict, to_dict
 from prefrl.store.comparisons import NewComparison, add_comparisons, supersede, tail
 from prefrl.store.engine import Database
@@ -147,7 +147,8 @@ def test_what_a_person_was_asked_to_hold_the_reward_to_is_not_fitted(db: Databas
     propose(db, run.id, [(ids[1], ids[0])], purpose=HELD_OUT)
     compare(db, run, [(ids[0], ids[1], LEFT)])
     told = facts(*(again := fit_run(db, "taught", None)))
-    assert (told["n_comparisons"], told["last_seq"]) == (40, 41)
+    assert (told["n_comparisons"], told["n_held_out"], told["last_seq"]) == (40, 1, 41)
+    assert "fitted to 40 comparisons of taught (0 of them ties; 1 more held out)" in describe(*again)
     assert again[1].weights == whole.weights
 
 

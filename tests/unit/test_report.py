@@ -302,13 +302,17 @@ def test_the_watch_over_hacking_is_drawn_from_what_the_versions_tell(db: Databas
     fill(db, run, ensemble)
     publish(db, run.id, weights, last_seq=0, env_steps=100, metrics=FIT)
     assert "No comparison is held out" in write_report(db, "small", tmp_path / "none.html").read_text()
+    told = evidence([0.8] * 20, [1.0] * 14 + [0.0] * 6)
+    publish(db, run.id, weights, last_seq=0, env_steps=150, metrics=FIT | to_metrics(told) | {ALARM: 0.0})
+    page = write_report(db, "small", tmp_path / "doubt.html").read_text()
+    assert "Keep an eye on it: in 14 of the last 20 held-out comparisons" in page
     for step, seen in ((200, 1.0), (300, 0.0)):
         metrics = FIT | to_metrics(evidence([0.8] * 20, [seen] * 20)) | {ALARM: 1.0 - seen}
         publish(db, run.id, weights, last_seq=0, env_steps=step, metrics=metrics)
     page = write_report(db, "small", tmp_path / "some.html").read_text()
     assert "Perhaps it is: in 20 of the last 40 held-out comparisons" in page
     assert "the reward expected 32" in page
-    assert "There was cause for alarm at 1 of 2 looks" in page
+    assert "There was cause for alarm at 1 of 3 looks" in page
 
 
 def test_comparisons_held_out_are_predicted_by_all_members(db: Database) -> None:

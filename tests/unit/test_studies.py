@@ -90,7 +90,19 @@ def test_a_run_went_wrong_below_the_middle_between_untrained_and_best(parted: St
         "pendulum-accuracy.svg",
     }
     assert "black: the alarm stands" in (tmp_path / "pendulum-offline-770-comparisons.svg").read_text()
-    assert "pendulum: 2 runs went wrong" in (tmp_path / "alarms.txt").read_text()
+    told = (tmp_path / "alarms.txt").read_text()
+    assert "pendulum: 2 runs went wrong" in told
+    assert "pendulum: offline, 770 comparisons: 2 of 3 wrong: seed 0 -60, seed 1 -5, seed 2 1\n" in told
+
+
+def test_where_no_run_learned_anything_none_went_well(tmp_path: Path) -> None:
+    cells = [result(tmp_path, way, 770, seed, -100.0, [0, 0]) for way in ("online", "offline") for seed in (0, 1)]
+    write_tables(tmp_path, cells)
+    offline_vs_online.finish(read_study(tmp_path), tmp_path)
+    told = (tmp_path / "alarms.txt").read_text()
+    assert told.startswith("pendulum: no run learned anything: the best ended at -100, the untrained")
+    assert "went" not in told
+    assert "pendulum: online, 770 comparisons: seed 0 -100, seed 1 -100\n" in told
 
 
 def test_fewest_comparisons_that_are_enough(tmp_path: Path) -> None:

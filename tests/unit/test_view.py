@@ -11,7 +11,7 @@ from rich.console import Console
 
 from prefrl.config import RunConfig
 from prefrl.resolve import resolve
-from prefrl.reward_model.held_out import ALARM, Evidence, window_to_metrics
+from prefrl.reward_model.held_out import ALARM, Evidence, evidence, window_to_metrics
 from prefrl.run import view
 from prefrl.run.status import RoleStatus, Status, read_status
 from prefrl.settings import to_dict
@@ -34,6 +34,14 @@ def test_a_run_on_a_frozen_reward_says_whose_and_counts_no_comparisons(status: S
     assert "of taught@3, frozen" in out.getvalue()
     assert "comparisons" not in out.getvalue()
     assert "frozen" not in view.line(status, 0.0)
+    afresh = dataclasses.replace(frozen, origin="taught")
+    assert view.line(afresh, 0.0).endswith("reward fitted to the comparisons of taught, frozen")
+
+
+def test_the_line_tells_what_was_held_out(status: Status) -> None:
+    assert "held out" not in view.line(status, 0.0)
+    told = dataclasses.replace(status, metrics=window_to_metrics(evidence([0.9] * 30, [1.0] * 26 + [0.0] * 4)))
+    assert view.line(told, 0.0).endswith("held out: newer clip preferred in 26 of the last 30; the reward expected 27")
 
 
 def test_a_run_that_waits_says_for_what_and_says_it_once(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
