@@ -121,8 +121,13 @@ def _run(folder: Path, cell: Cell, started: Callable[[subprocess.Popen[bytes]], 
             said = (folder / "log.txt").read_text(errors="replace")[-2000:]
             _write(folder / "failure.txt", f"exit code {code}\n{said}")
             return FAILED
-    _write(folder / "result.json", json.dumps(collect(folder, cell)))
+    write_result(folder, collect(folder, cell))
     return DONE
+
+
+def write_result(folder: Path, result: dict[str, Any]) -> None:
+    """Make a cell one that is done."""
+    _write(folder / "result.json", json.dumps(result))
 
 
 def collect(folder: Path, cell: Cell) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import math
 import re
 import sys
@@ -24,6 +23,7 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from experiments.curves import band, interval
+from experiments.tables import read_tables
 from prefrl.errors import ConfigError, PrefrlError
 from prefrl.report.charts import inline
 from prefrl.report.markup import escape, number, percent, section, table
@@ -77,11 +77,8 @@ def read_study(folder: Path) -> Study:
     Raises:
         ConfigError: There is nothing to read.
     """
-    from pyarrow import parquet
-
     try:
-        cells = json.loads((folder / "cells.json").read_text())
-        points = parquet.read_table(folder / "curves.parquet").to_pylist()
+        cells, points = read_tables(folder)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{folder} holds no study: `python -m experiments.sweep GRID --out {folder}` makes one, as do the other "

@@ -4,7 +4,8 @@
 
 Each cell has a folder of its own with its run's database. What is done is not done again, what was interrupted goes
 on, and what failed is tried again at the next start. Runners that share the folder share the cells. When a cell is
-done, ``cells.json`` (a record a cell) and ``curves.parquet`` (a row a point) hold all that are.
+done, ``cells.json`` (a record a cell) and ``curves.parquet`` (a row a point) hold all that are: these two files are
+enough for a study to go on elsewhere, or after the databases were deleted.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import fcntl
-import json
 import math
 import os
 import shutil
@@ -23,13 +22,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from experiments.cells import DONE, FAILED, TAKEN, result_of, run_cell, state_of
 from experiments.grid import Cell, read_grid
+from experiments.tables import put_back, write_tables
 from prefrl.errors import ConfigError, PrefrlError
 from prefrl.report.markup import duration, number
 
@@ -161,45 +159,15 @@ def _interrupt(child: subprocess.Popen[bytes]) -> None:
             os.kill(child.pid, signal.SIGINT)
 
 
-def write_tables(out: Path, folders: Iterable[Path]) -> None:
-    """All results of a study as ``cells.json`` and ``curves.parquet``, by one runner at a time."""
-    with (out / "tables.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        _write_tables(out, folders)
-
-
-def _write_tables(out: Path, folders: Iterable[Path]) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    results = [result_of(folder) for folder in folders if state_of(folder) == DONE]
-    points: dict[str, list[Any]] = {
-        name: [] for name in ("task", "method", "labels", "seed", "metric", "env_steps", "value")
-    }
-    for result in results:
-        curves = result.pop("curves")
-        for metric, curve in curves.items():
-            for env_steps, value in curve:
-                row = (*(result[k] for k in ("task", "method", "labels", "seed")), metric, env_steps, value)
-                for column, entry in zip(points.values(), row, strict=True):
-                    column.append(entry)
-    half = out / f"cells.json.{os.getpid()}"
-    half.write_text("[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
-    half.replace(out / "cells.json")
-    half = out / f"curves.parquet.{os.getpid()}"
-    labels = pa.array(points.pop("labels"), pa.int64())
-    parquet.write_table(pa.table({**points, "labels": labels}), half)
-    half.replace(out / "curves.parquet")
-
-
 def list_or_run(cells: list[Cell], out: Path, jobs: int, *, only_list: bool) -> bool:
     """Show the cells of a study and what is done, or run what is missing; False if that left any undone.
 
     Raises:
-        ConfigError: There are no jobs, or the folder cannot be made.
+        ConfigError: There are no jobs, the folder cannot be made, or its tables cannot be read.
     """
     if jobs < 1:
         raise ConfigError(f"--jobs must be at least 1, not {jobs}")
+    put_back(out)
     if only_list:
         for cell in cells:
             print(f"{state_of(out / 'cells' / cell.name):12} {cell.name}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.figures import read_study, rows, write_figures
-from experiments.sweep import write_tables
+from experiments.tables import write_tables
 from prefrl.errors import ConfigError
 
 

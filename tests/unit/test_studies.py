@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 from experiments import ablations, label_efficiency, offline_vs_online, synthetic_oracle, teachers
 from experiments.figures import Study, read_study
 from experiments.grid import cells_of
-from experiments.sweep import write_tables
+from experiments.sweep import list_or_run
+from experiments.tables import put_back, write_tables
+from prefrl.errors import ConfigError
 from prefrl.report.numbers import concordance
 from prefrl.resolve import resolve
 from prefrl.reward_model.schedule import n_held_out, n_initial
@@ -73,6 +76,30 @@ def parted(tmp_path: Path) -> Study:
     ]
     write_tables(tmp_path, cells)
     return read_study(tmp_path)
+
+
+def test_tables_alone_tell_what_is_done(parted: Study, tmp_path: Path) -> None:
+    out = tmp_path / "elsewhere"
+    out.mkdir()
+    for name in ("cells.json", "curves.parquet"):
+        shutil.copy(tmp_path / name, out)
+    put_back(out)
+    before, after = (sorted(folder.glob("cells/*/result.json")) for folder in (tmp_path, out))
+    assert [path.parent.name for path in after] == [path.parent.name for path in before]
+    assert [json.loads(path.read_text()) for path in after] == [json.loads(path.read_text()) for path in before]
+    after[0].write_text("{}")
+    put_back(out)
+    assert after[0].read_text() == "{}", "a result in a folder is newer than the tables"
+
+
+def test_tables_that_cannot_be_read_are_not_written_anew(parted: Study, tmp_path: Path) -> None:
+    (tmp_path / "curves.parquet").unlink()
+    cells = cells_of(offline_vs_online.grid(flags([770])))
+    with pytest.raises(
+        ConfigError, match=r"the tables of .* cannot be read .*: put both back, or choose another --out"
+    ):
+        list_or_run(cells, tmp_path, 1, only_list=True)
+    assert len(json.loads((tmp_path / "cells.json").read_text())) == 5
 
 
 def test_a_run_went_wrong_below_the_middle_between_untrained_and_best(parted: Study, tmp_path: Path) -> None:
