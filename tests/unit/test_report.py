@@ -378,7 +378,7 @@ def test_page_of_a_run_on_a_frozen_reward(db: Database, tmp_path: Path) -> None:
     add_metrics(db, run.id, "rollout", 1000, {"true_return": -5.0, "learned_return": 2.0})
     text = page(db, "small", tmp_path)
     check_page(text)
-    assert "The reward of <code>&lt;taught&gt;@3</code>" in text
+    assert "The reward of &lt;taught&gt;@3 (<code>reward.source</code>" in text
     assert ">40<" in text
     assert "rank correlation 1" in text
     assert "against the schedule" not in text
